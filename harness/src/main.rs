@@ -1,0 +1,2 @@
+//! Part of the Zero-TVM workbench.
+fn main() {}
