@@ -1,0 +1,34 @@
+//! What an adapter offers, as far as the choice of kernels depends on it.
+
+use serde::{Deserialize, Serialize};
+
+/// The properties of an adapter that flags and variants are resolved against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// The adapter is a CPU (a software driver): it gets the row-per-invocation
+    /// forms by default.
+    pub cpu: bool,
+    /// `shader-f16`: f16 arithmetic and f16 storage arrays.
+    pub shader_f16: bool,
+    /// Smallest and largest subgroup size in invocations; `None` without subgroups.
+    pub subgroup_size: Option<(u32, u32)>,
+    /// Largest number of workgroups in one dimension of a dispatch.
+    pub max_workgroups_per_dimension: u32,
+    /// Largest storage binding in bytes.
+    pub max_storage_binding_bytes: u64,
+    /// Workgroup memory in bytes.
+    pub max_workgroup_storage_bytes: u32,
+}
+
+impl Features {
+    /// The published feature set: a GPU with f16 and subgroups of 32, WebGPU's
+    /// default dispatch limit. `plan` resolves against it when no adapter is asked.
+    pub const PUBLISHED: Self = Self {
+        cpu: false,
+        shader_f16: true,
+        subgroup_size: Some((32, 32)),
+        max_workgroups_per_dimension: 65_535,
+        max_storage_binding_bytes: i32::MAX as u64,
+        max_workgroup_storage_bytes: 32 * 1024,
+    };
+}

@@ -1,0 +1,398 @@
+//! The models: their constants under the names their published configurations
+//! use, and where each weight is found in an MLC checkpoint.
+
+mod llama;
+mod phi3;
+mod qwen3;
+
+use crate::{kv::KvLayout, quant::QuantFormat, suggest};
+use serde::{Deserialize, Serialize};
+
+/// The model that every command uses when none is named.
+pub const DEFAULT_MODEL: &str = "smollm2-135m";
+
+/// Architecture family: decides parameter names and which roles a layer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Llama and its descendants (SmolLM2).
+    Llama,
+    /// Phi-3.
+    Phi3,
+    /// Qwen3 dense: QK-norm before RoPE.
+    Qwen3,
+    /// Qwen3.5: gated DeltaNet layers between gated attention layers.
+    Qwen35,
+    /// Qwen3.6: as Qwen3.5, with sparse experts instead of the dense FFN.
+    Qwen36Moe,
+}
+
+/// A model's constants. Field names are those of the Hugging Face configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// The workbench's id, e.g. `smollm2-135m`.
+    pub id: String,
+    /// The name a report prints, e.g. `SmolLM2`.
+    pub title: String,
+    /// Published names that select the same model.
+    pub aliases: Vec<String>,
+    /// Architecture family.
+    pub family: Family,
+    /// Width of the residual stream (D).
+    pub hidden_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key/value heads.
+    pub num_key_value_heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Width of the feed-forward layer (F).
+    pub intermediate_size: usize,
+    /// Rows of the embedding and of the head (V).
+    pub vocab_size: usize,
+    /// Leading dimensions of a head that RoPE rotates.
+    pub rotary_dim: usize,
+    /// RoPE base.
+    pub rope_theta: f64,
+    /// Epsilon of every RMSNorm.
+    pub rms_norm_eps: f64,
+    /// The head reads the embedding's rows.
+    pub tie_word_embeddings: bool,
+    /// Largest number of KV pages (16 positions each).
+    pub max_pages: usize,
+    /// Token ids that end a reply.
+    pub stop_ids: Vec<u32>,
+    /// Format of the weight matrices.
+    pub format: QuantFormat,
+}
+
+/// A parameter of the model, as the plan names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tensor {
+    /// Token embedding, `[V, D]`.
+    Embedding,
+    /// Norm before attention, `[D]`.
+    InputNorm,
+    /// Fused query, key and value projection, `[Q + 2 KV, D]`.
+    Qkv,
+    /// Norm of each query head, `[head_dim]`.
+    QNorm,
+    /// Norm of each key head, `[head_dim]`.
+    KNorm,
+    /// Output projection of attention, `[D, Q]`.
+    O,
+    /// Norm before the feed-forward layer, `[D]`.
+    PostNorm,
+    /// Fused gate and up projection, `[2 F, D]`.
+    GateUp,
+    /// Down projection, `[D, F]`.
+    Down,
+    /// Norm before the head, `[D]`.
+    FinalNorm,
+    /// Head, `[V, D]`.
+    LmHead,
+}
+
+/// Shape of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A quantised matrix `[rows, k]`.
+    Matrix {
+        /// Output rows.
+        rows: usize,
+        /// Input width.
+        k: usize,
+    },
+    /// An f16 vector `[len]`.
+    Vector {
+        /// Number of elements.
+        len: usize,
+    },
+}
+
+impl ModelSpec {
+    /// Elements of the query projection.
+    pub fn q_dim(&self) -> usize {
+        self.num_attention_heads * self.head_dim
+    }
+
+    /// Elements of the key (or value) projection.
+    pub fn kv_dim(&self) -> usize {
+        self.num_key_value_heads * self.head_dim
+    }
+
+    /// Rows of the fused query, key and value projection.
+    pub fn qkv_dim(&self) -> usize {
+        self.q_dim() + 2 * self.kv_dim()
+    }
+
+    /// Query heads that share one key/value head.
+    pub fn gqa_group(&self) -> usize {
+        self.num_attention_heads / self.num_key_value_heads
+    }
+
+    /// Whether queries and keys are normalised per head before RoPE.
+    pub fn qk_norm(&self) -> bool {
+        match self.family {
+            Family::Llama | Family::Phi3 => false,
+            Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => true,
+        }
+    }
+
+    /// Layout of one layer's KV pages.
+    pub fn kv_layout(&self) -> KvLayout {
+        KvLayout {
+            kv_heads: self.num_key_value_heads,
+            head_dim: self.head_dim,
+        }
+    }
+
+    /// Positions that the KV cache holds.
+    pub fn max_context(&self) -> usize {
+        self.max_pages * crate::kv::PAGE_SIZE
+    }
+
+    /// `1 / sqrt(head_dim)`.
+    pub fn attention_scale(&self) -> f64 {
+        1.0 / (self.head_dim as f64).sqrt()
+    }
+
+    /// Angle per position of each rotated pair, `theta^(-2i / rotary_dim)`, f64.
+    pub fn inv_freq(&self) -> Vec<f64> {
+        (0..self.rotary_dim / 2)
+            .map(|i| {
+                self.rope_theta
+                    .powf(-2.0 * i as f64 / self.rotary_dim as f64)
+            })
+            .collect()
+    }
+
+    /// Shape of a parameter.
+    pub fn shape(&self, tensor: Tensor) -> Shape {
+        let d = self.hidden_size;
+        let matrix = |rows, k| Shape::Matrix { rows, k };
+        match tensor {
+            Tensor::Embedding | Tensor::LmHead => matrix(self.vocab_size, d),
+            Tensor::Qkv => matrix(self.qkv_dim(), d),
+            Tensor::O => matrix(d, self.q_dim()),
+            Tensor::GateUp => matrix(2 * self.intermediate_size, d),
+            Tensor::Down => matrix(d, self.intermediate_size),
+            Tensor::InputNorm | Tensor::PostNorm | Tensor::FinalNorm => Shape::Vector { len: d },
+            Tensor::QNorm | Tensor::KNorm => Shape::Vector { len: self.head_dim },
+        }
+    }
+
+    /// Parameters of one layer, in the order a forward pass uses them.
+    pub fn layer_tensors(&self) -> Vec<Tensor> {
+        let mut tensors = vec![Tensor::InputNorm, Tensor::Qkv];
+        if self.qk_norm() {
+            tensors.extend([Tensor::QNorm, Tensor::KNorm]);
+        }
+        tensors.extend([Tensor::O, Tensor::PostNorm, Tensor::GateUp, Tensor::Down]);
+        tensors
+    }
+
+    /// Every parameter with its layer, in forward order. A tied head is the
+    /// embedding and is not listed.
+    pub fn tensors(&self) -> Vec<(Option<usize>, Tensor)> {
+        let mut all = vec![(None, Tensor::Embedding)];
+        for layer in 0..self.num_hidden_layers {
+            all.extend(self.layer_tensors().into_iter().map(|t| (Some(layer), t)));
+        }
+        all.push((None, Tensor::FinalNorm));
+        if !self.tie_word_embeddings {
+            all.push((None, Tensor::LmHead));
+        }
+        all
+    }
+
+    /// The tensor that the head reads: the embedding where they are tied.
+    pub fn head_tensor(&self) -> Tensor {
+        if self.tie_word_embeddings {
+            Tensor::Embedding
+        } else {
+            Tensor::LmHead
+        }
+    }
+
+    /// The parameter's published name: the base of `.q_weight` and `.q_scale`
+    /// for a matrix, the whole name for a vector.
+    ///
+    /// # Panics
+    /// When `layer` is absent for a parameter of a layer.
+    pub fn param_name(&self, layer: Option<usize>, tensor: Tensor) -> String {
+        match self.family {
+            Family::Llama => llama::param_name(layer, tensor),
+            Family::Phi3 => phi3::param_name(layer, tensor),
+            Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => qwen3::param_name(layer, tensor),
+        }
+    }
+
+    /// Number of weights, matrices and vectors together.
+    pub fn parameters(&self) -> u64 {
+        self.tensors()
+            .into_iter()
+            .map(|(_, tensor)| match self.shape(tensor) {
+                Shape::Matrix { rows, k } => (rows * k) as u64,
+                Shape::Vector { len } => len as u64,
+            })
+            .sum()
+    }
+
+    /// Checks the relations that the kernels rely on.
+    ///
+    /// # Errors
+    /// Names the first relation that does not hold, with both numbers.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let fail = |what: String| {
+            Err(SpecError {
+                model: self.id.clone(),
+                what,
+            })
+        };
+        let positive = [
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.num_key_value_heads),
+            ("head_dim", self.head_dim),
+            ("intermediate_size", self.intermediate_size),
+            ("vocab_size", self.vocab_size),
+            ("max_pages", self.max_pages),
+        ];
+        for (name, value) in positive {
+            if value == 0 || value > 1 << 24 {
+                return fail(format!("{name} = {value}; expected 1 to {}", 1 << 24));
+            }
+        }
+        if !self
+            .num_attention_heads
+            .is_multiple_of(self.num_key_value_heads)
+        {
+            return fail(format!(
+                "num_attention_heads = {} is not a multiple of num_key_value_heads = {}",
+                self.num_attention_heads, self.num_key_value_heads
+            ));
+        }
+        if !self.head_dim.is_multiple_of(32) || self.head_dim > 256 {
+            return fail(format!(
+                "head_dim = {}; expected a multiple of 32 up to 256",
+                self.head_dim
+            ));
+        }
+        if self.rotary_dim > self.head_dim || !self.rotary_dim.is_multiple_of(2) {
+            return fail(format!(
+                "rotary_dim = {}; expected an even number up to head_dim = {}",
+                self.rotary_dim, self.head_dim
+            ));
+        }
+        for (name, k) in [
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+        ] {
+            if !k.is_multiple_of(self.format.group_size()) {
+                return fail(format!(
+                    "{name} = {k} is not a multiple of the {} group of {}",
+                    self.format.name(),
+                    self.format.group_size()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A model specification that the kernels cannot run.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("model {model}: {what}")]
+pub struct SpecError {
+    model: String,
+    what: String,
+}
+
+/// Every registered model, in the order of the documentation.
+pub fn registry() -> Vec<ModelSpec> {
+    vec![
+        llama::smollm2_135m(),
+        phi3::phi3_mini(),
+        qwen3::qwen3_4b(),
+        qwen3::qwen35_4b(),
+        qwen3::qwen36_35b_a3b(),
+    ]
+}
+
+/// Finds a registered model by id or published name, ignoring case.
+///
+/// # Errors
+/// Lists the known ids and the nearest match.
+pub fn find(name: &str) -> Result<ModelSpec, UnknownModel> {
+    let models = registry();
+    let is = |known: &String| known.eq_ignore_ascii_case(name);
+    if let Some(spec) = models
+        .iter()
+        .find(|m| is(&m.id) || m.aliases.iter().any(is))
+    {
+        return Ok(spec.clone());
+    }
+    Err(UnknownModel {
+        name: name.to_owned(),
+        known: suggest::known(name, models.iter().map(|m| m.id.as_str())),
+    })
+}
+
+/// A model name that is not registered.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("unknown model `{name}`; {known}")]
+pub struct UnknownModel {
+    name: String,
+    known: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registered_models_are_valid_and_unique() {
+        let mut names = Vec::new();
+        for model in registry() {
+            model.validate().expect("a registered model is valid");
+            names.push(model.id.to_lowercase());
+            names.extend(model.aliases.iter().map(|a| a.to_lowercase()));
+        }
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count, "ids and aliases are unique");
+        assert_eq!(registry()[0].id, DEFAULT_MODEL, "the default comes first");
+    }
+
+    #[test]
+    fn unknown_model_names_the_nearest() {
+        let error = find("smollm2-135").expect_err("not registered").to_string();
+        assert!(error.contains("did you mean `smollm2-135m`"), "{error}");
+        assert_eq!(
+            find("Phi-3-mini-4k-instruct").expect("alias").id,
+            "phi3-mini",
+            "alias"
+        );
+    }
+
+    #[test]
+    fn phi3_has_the_published_number_of_records() {
+        let records: usize = {
+            let phi3 = find("phi3-mini").expect("registered");
+            phi3.tensors()
+                .iter()
+                .map(|&(_, t)| match phi3.shape(t) {
+                    Shape::Matrix { .. } => 2,
+                    Shape::Vector { .. } => 1,
+                })
+                .sum()
+        };
+        assert_eq!(records, 325, "spec.md, parameter names");
+    }
+}
