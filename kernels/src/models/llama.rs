@@ -8,7 +8,7 @@ pub(super) fn smollm2_135m() -> ModelSpec {
     ModelSpec {
         id: "smollm2-135m".into(),
         title: "SmolLM2".into(),
-        aliases: vec!["SmolLM2-135M-Instruct".into(), "SmolLM2-135M".into()],
+        aliases: vec!["SmolLM2-135M-Instruct".into()],
         family: Family::Llama,
         hidden_size: 576,
         num_hidden_layers: 30,
