@@ -9,15 +9,19 @@
 //! dispatches).
 
 pub mod features;
-//FLAG
+pub mod flag;
 pub mod kv;
 pub mod models;
-//PLAN
+pub mod plan;
 pub mod quant;
-//ROLE
+pub mod role;
 pub mod suggest;
-//VAR
+pub mod variants;
 
 pub use features::Features;
+pub use flag::{Flag, Settings, Value};
 pub use models::{ModelSpec, Tensor};
+pub use plan::{Dispatch, Phase, Plan};
 pub use quant::QuantFormat;
+pub use role::Role;
+pub use variants::Variant;

@@ -1,0 +1,803 @@
+//! The dispatch plan: the ordered dispatches of one token, as data.
+//!
+//! The engine records exactly this. Totals are computed from it and never
+//! written by hand; the published ones are tests.
+
+use crate::{
+    features::Features,
+    flag::Settings,
+    kv,
+    models::{Family, ModelSpec, Shape, Tensor},
+    role::Role,
+    variants::{ATTENTION_THREADS, Load, ROW_THREADS, Reduce, Variant, WIDE_THREADS},
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// One decoded token, embedding to argmax.
+    Decode,
+    /// One prompt token through the unfused chain; its last token also runs the
+    /// head and argmax, which yields the first decoded token.
+    Prefill {
+        /// Whether the head and argmax run.
+        head: bool,
+    },
+}
+
+/// Which half of a parameter a binding takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Packed codes of a matrix.
+    Words,
+    /// Group scales of a matrix.
+    Scales,
+    /// A vector parameter.
+    Vector,
+}
+
+/// An activation buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Activation {
+    /// Output of a norm, `[D]`.
+    Normed,
+    /// The residual stream, `[D]`; two buffers that swap, since one buffer may
+    /// not be read and written in one dispatch.
+    Residual(u8),
+    /// Output of the o or down projection, `[D]`.
+    Delta,
+    /// Unfused projection, `[Q + 2 KV]`.
+    Qkv,
+    /// Rotated query, `[Q]`.
+    Q,
+    /// Rotated key, `[KV]`.
+    K,
+    /// Value, `[KV]`.
+    V,
+    /// Attention output, `[Q]`.
+    Attention,
+    /// Split-K partials in f32, `[H, parts, HD + 2]`.
+    Partials,
+    /// Feed-forward activation, `[F]`.
+    Ffn,
+    /// Logits, `[V]`.
+    Logits,
+}
+
+/// Per-token state that lives on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// The current token: argmax writes where the embedding reads.
+    Token,
+    /// Position of the current token.
+    PositionMap,
+    /// `[0, pages in use]`.
+    PageIndptr,
+    /// The page table.
+    PageValues,
+    /// `[positions in use, 0, 0]`.
+    LengthInfo,
+    /// RoPE angle per position, f32 `[HALF_ROTARY]`.
+    InvFreq,
+}
+
+/// What a binding of a dispatch is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Buffer {
+    /// A parameter of the model.
+    Param {
+        /// Its layer.
+        layer: Option<usize>,
+        /// Which parameter.
+        tensor: Tensor,
+        /// Which half of it.
+        part: Part,
+    },
+    /// An activation.
+    Activation(Activation),
+    /// One layer's KV pages.
+    KvPages {
+        /// The layer.
+        layer: usize,
+    },
+    /// Per-token state.
+    State(State),
+}
+
+/// One dispatch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Where in the forward pass, e.g. `layers.3.o`.
+    pub label: String,
+    /// The kernel.
+    pub variant: Variant,
+    /// Storage bindings in binding order, the uniform left out.
+    pub buffers: Vec<Buffer>,
+    /// Words of the uniform struct, in field order.
+    pub uniform: Vec<u32>,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Bytes of matrix weights and scales that it reads.
+    pub weight_bytes: u64,
+}
+
+/// The dispatches of one token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What it is for.
+    pub phase: Phase,
+    /// In order.
+    pub dispatches: Vec<Dispatch>,
+    /// Parts of split-K attention; 0 without.
+    pub splits: usize,
+}
+
+/// Totals of a plan, for people and for `--json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlanTotals {
+    /// Number of dispatches.
+    pub dispatches_per_token: u32,
+    /// The same by role name.
+    pub by_role: BTreeMap<&'static str, u32>,
+    /// Bytes of matmul weights and scales read, the KV cache apart.
+    pub bytes_per_token: u64,
+}
+
+/// Why no plan can be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The family needs roles that this workbench does not have.
+    #[error("{model}: no dispatch plan yet for this architecture; {needs}")]
+    Unsupported {
+        /// The model's id.
+        model: String,
+        /// What is missing.
+        needs: &'static str,
+    },
+    /// A flag was chosen that can select nothing.
+    #[error("flag {flag} cannot be used with {model}: {reasons}")]
+    Impossible {
+        /// The flag.
+        flag: &'static str,
+        /// The model's id.
+        model: String,
+        /// Constraint by site.
+        reasons: String,
+    },
+    /// No variant of a role runs on the adapter.
+    #[error("{site}: no variant of {role} runs here: {reasons}")]
+    NoVariant {
+        /// Label of the dispatch.
+        site: String,
+        /// The role.
+        role: Role,
+        /// Constraint of each candidate.
+        reasons: String,
+    },
+}
+
+impl Plan {
+    /// Builds the plan of one token.
+    ///
+    /// # Errors
+    /// When the family is not supported, an explicit choice selects nothing, or
+    /// the adapter lacks what every variant of a role needs.
+    pub fn build(
+        spec: &ModelSpec,
+        settings: &Settings,
+        features: &Features,
+        phase: Phase,
+    ) -> Result<Self, PlanError> {
+        match spec.family {
+            Family::Llama | Family::Phi3 => {}
+            Family::Qwen3 => return Err(unsupported(spec, "it needs the role qk_norm")),
+            Family::Qwen35 => return Err(unsupported(spec, "it needs the gated-DeltaNet roles")),
+            Family::Qwen36Moe => {
+                return Err(unsupported(
+                    spec,
+                    "it needs the gated-DeltaNet and expert roles",
+                ));
+            }
+        }
+        let mut builder = Builder {
+            spec,
+            settings,
+            features,
+            dispatches: Vec::new(),
+            refusals: BTreeMap::new(),
+            used: BTreeSet::new(),
+        };
+        let splits = match phase {
+            Phase::Decode => settings.get("splitk").count() as usize,
+            Phase::Prefill { .. } => 0,
+        };
+        builder.forward(phase, splits)?;
+        if phase == Phase::Decode {
+            builder.refuse_unused_choices()?;
+        }
+        Ok(Self {
+            phase,
+            dispatches: builder.dispatches,
+            splits,
+        })
+    }
+
+    /// Number of dispatches.
+    pub const fn dispatches_per_token(&self) -> u32 {
+        self.dispatches.len() as u32
+    }
+
+    /// Totals by role, and bytes.
+    pub fn totals(&self) -> PlanTotals {
+        let mut by_role = BTreeMap::new();
+        for dispatch in &self.dispatches {
+            *by_role.entry(dispatch.variant.role.name()).or_insert(0) += 1;
+        }
+        PlanTotals {
+            dispatches_per_token: self.dispatches_per_token(),
+            by_role,
+            bytes_per_token: self.dispatches.iter().map(|d| d.weight_bytes).sum(),
+        }
+    }
+
+    /// The variants it dispatches.
+    pub fn variants(&self) -> BTreeSet<Variant> {
+        self.dispatches.iter().map(|d| d.variant).collect()
+    }
+}
+
+/// Elements of an activation buffer (f16 unless [`Activation::Partials`]).
+pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
+    match activation {
+        Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
+        Activation::Qkv => spec.qkv_dim(),
+        Activation::Q | Activation::Attention => spec.q_dim(),
+        Activation::K | Activation::V => spec.kv_dim(),
+        Activation::Partials => {
+            spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim)
+        }
+        Activation::Ffn => spec.intermediate_size,
+        Activation::Logits => spec.vocab_size,
+    }
+}
+
+/// Folds `groups` workgroups into x and z where x alone would pass the limit.
+pub const fn fold(groups: usize, max_per_dimension: u32) -> [u32; 3] {
+    let z = groups.div_ceil(max_per_dimension as usize);
+    let z = if z == 0 { 1 } else { z };
+    [groups.div_ceil(z) as u32, 1, z as u32]
+}
+
+fn unsupported(spec: &ModelSpec, needs: &'static str) -> PlanError {
+    PlanError::Unsupported {
+        model: spec.id.clone(),
+        needs,
+    }
+}
+
+struct Builder<'a> {
+    spec: &'a ModelSpec,
+    settings: &'a Settings,
+    features: &'a Features,
+    dispatches: Vec<Dispatch>,
+    /// Flag to the constraints it met, in order of sites.
+    refusals: BTreeMap<&'static str, Vec<String>>,
+    used: BTreeSet<&'static str>,
+}
+
+const fn act(activation: Activation) -> Buffer {
+    Buffer::Activation(activation)
+}
+
+const fn state(state: State) -> Buffer {
+    Buffer::State(state)
+}
+
+impl Builder<'_> {
+    fn forward(&mut self, phase: Phase, splits: usize) -> Result<(), PlanError> {
+        let mut residual = 0;
+        self.embedding()?;
+        self.rms_norm()?;
+        for layer in 0..self.spec.num_hidden_layers {
+            match phase {
+                Phase::Decode => self.qkv_fused(layer)?,
+                Phase::Prefill { .. } => {
+                    self.matmul(
+                        Some(layer),
+                        Tensor::Qkv,
+                        Activation::Normed,
+                        Activation::Qkv,
+                    )?;
+                    self.rope(layer)?;
+                    self.kv_append(layer)?;
+                }
+            }
+            self.attention(layer, splits)?;
+            self.matmul(
+                Some(layer),
+                Tensor::O,
+                Activation::Attention,
+                Activation::Delta,
+            )?;
+            self.add_norm(layer, Some(layer), Tensor::PostNorm, &mut residual)?;
+            self.fused_ffn(layer)?;
+            self.matmul(
+                Some(layer),
+                Tensor::Down,
+                Activation::Ffn,
+                Activation::Delta,
+            )?;
+            if layer + 1 == self.spec.num_hidden_layers {
+                self.add_norm(layer, None, Tensor::FinalNorm, &mut residual)?;
+            } else {
+                self.add_norm(layer, Some(layer + 1), Tensor::InputNorm, &mut residual)?;
+            }
+        }
+        if phase != (Phase::Prefill { head: false }) {
+            self.lm_head()?;
+            self.argmax()?;
+        }
+        Ok(())
+    }
+
+    fn refuse_unused_choices(&self) -> Result<(), PlanError> {
+        for (&flag, reasons) in &self.refusals {
+            if self.settings.demands(flag) && !self.used.contains(flag) {
+                let mut unique = reasons.clone();
+                unique.dedup();
+                return Err(PlanError::Impossible {
+                    flag,
+                    model: self.spec.id.clone(),
+                    reasons: unique.join("; "),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The base form of a role, refused where the adapter cannot run it.
+    fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
+        let variant = Variant::base(role);
+        match variant.check(self.features, 0) {
+            Ok(()) => Ok(variant),
+            Err(reason) => Err(PlanError::NoVariant {
+                site: label.to_owned(),
+                role,
+                reasons: reason,
+            }),
+        }
+    }
+
+    /// The form of a matrix role that the flags ask for and K allows.
+    fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
+        let wide = role == Role::Int4Matmul;
+        let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
+        if self.settings.get("rowwise").is_on() {
+            candidates.push((Some("rowwise"), Reduce::Row, Load::Vec4));
+        }
+        if wide && self.settings.get("vec4").is_on() {
+            candidates.push((Some("vec4"), Reduce::Tree, Load::Vec4));
+        }
+        if wide && self.settings.get("vec4h").is_on() {
+            candidates.push((Some("vec4h"), Reduce::Tree, Load::Vec2));
+        }
+        candidates.push((None, Reduce::Tree, Load::Word));
+        let mut reasons = Vec::new();
+        for (flag, reduce, load) in candidates {
+            let variant = Variant { role, reduce, load };
+            match variant.check(self.features, k) {
+                Ok(()) => {
+                    self.used.extend(flag);
+                    return Ok(variant);
+                }
+                Err(reason) => {
+                    if let Some(flag) = flag {
+                        let site = label.rsplit('.').next().unwrap_or(label);
+                        self.refusals
+                            .entry(flag)
+                            .or_default()
+                            .push(format!("{site}: {reason}"));
+                    }
+                    reasons.push(format!("{variant}: {reason}"));
+                }
+            }
+        }
+        Err(PlanError::NoVariant {
+            site: label.to_owned(),
+            role,
+            reasons: reasons.join("; "),
+        })
+    }
+
+    fn fold(&self, groups: usize) -> [u32; 3] {
+        fold(groups, self.features.max_workgroups_per_dimension)
+    }
+
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> (usize, usize, [Buffer; 2], u64) {
+        let Shape::Matrix { rows, k } = self.spec.shape(tensor) else {
+            panic!("{tensor:?} is not a matrix");
+        };
+        let part = |part| Buffer::Param {
+            layer,
+            tensor,
+            part,
+        };
+        let bytes = self.spec.format.matrix_bytes(rows, k);
+        (rows, k, [part(Part::Scales), part(Part::Words)], bytes)
+    }
+
+    fn vector(layer: Option<usize>, tensor: Tensor) -> Buffer {
+        Buffer::Param {
+            layer,
+            tensor,
+            part: Part::Vector,
+        }
+    }
+
+    fn embedding(&mut self) -> Result<(), PlanError> {
+        let label = "embed";
+        let variant = self.base(Role::Embedding, label)?;
+        let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
+        let groups = self.spec.hidden_size.div_ceil(WIDE_THREADS);
+        self.dispatches.push(Dispatch {
+            label: label.into(),
+            variant,
+            buffers: vec![
+                act(Activation::Residual(0)),
+                state(State::Token),
+                scales,
+                words,
+            ],
+            uniform: vec![1, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        })
+    }
+
+    fn rms_norm(&mut self) -> Result<(), PlanError> {
+        let label = "layers.0.input_norm";
+        let variant = self.base(Role::RmsNorm, label)?;
+        self.dispatches.push(Dispatch {
+            label: label.into(),
+            variant,
+            buffers: vec![
+                act(Activation::Normed),
+                act(Activation::Residual(0)),
+                Self::vector(Some(0), Tensor::InputNorm),
+            ],
+            uniform: vec![1],
+            grid: [1, 1, 1],
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.qkv");
+        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
+        let variant = self.choose(Role::QkvFused, k, &label)?;
+        let pairs = rows / 2;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Q),
+                Buffer::KvPages { layer },
+                act(Activation::Normed),
+                scales,
+                words,
+                state(State::PositionMap),
+                state(State::PageValues),
+                state(State::InvFreq),
+            ],
+            uniform: vec![0, 0, pairs as u32],
+            grid: self.fold(rows_to_groups(variant, pairs)),
+            weight_bytes,
+        });
+        Ok(())
+    }
+
+    fn rope(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.rope");
+        let variant = self.base(Role::Rope, &label)?;
+        let groups = self.spec.qkv_dim().div_ceil(WIDE_THREADS);
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Q),
+                act(Activation::K),
+                act(Activation::V),
+                act(Activation::Qkv),
+                state(State::PositionMap),
+                state(State::InvFreq),
+            ],
+            uniform: vec![1, 0, 1, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.kv_append");
+        let variant = self.base(Role::KvAppend, &label)?;
+        let groups = self.spec.kv_dim().div_ceil(WIDE_THREADS);
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::K),
+                act(Activation::V),
+                Buffer::KvPages { layer },
+                state(State::PositionMap),
+                state(State::PageValues),
+            ],
+            uniform: vec![1, self.spec.max_pages as u32, 0, 0, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn attention(&mut self, layer: usize, splits: usize) -> Result<(), PlanError> {
+        let heads = self.spec.num_attention_heads as u32;
+        let pages = self.spec.max_pages as u32;
+        let scale = (self.spec.attention_scale() as f32).to_bits();
+        let (role, out, last, parts) = if splits == 0 {
+            (Role::Attention, Activation::Attention, heads, 1)
+        } else {
+            let splits = splits as u32;
+            (Role::AttentionSplitk, Activation::Partials, splits, splits)
+        };
+        let label = format!("layers.{layer}.attention");
+        let variant = self.base(role, &label)?;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Q),
+                state(State::PageIndptr),
+                state(State::PageValues),
+                Buffer::KvPages { layer },
+                state(State::LengthInfo),
+                act(out),
+            ],
+            uniform: vec![1, pages, pages, 0, 0, 0, 0, scale, last],
+            grid: [parts, heads, 1],
+            weight_bytes: 0,
+        });
+        if splits == 0 {
+            return Ok(());
+        }
+        let label = format!("layers.{layer}.combine");
+        let variant = self.base(Role::AttentionCombine, &label)?;
+        self.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![act(Activation::Partials), act(Activation::Attention)],
+            uniform: vec![splits as u32],
+            grid: [1, heads, 1],
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn matmul(
+        &mut self,
+        layer: Option<usize>,
+        tensor: Tensor,
+        input: Activation,
+        output: Activation,
+    ) -> Result<(), PlanError> {
+        let site = match tensor {
+            Tensor::Qkv => "qkv",
+            Tensor::O => "o",
+            Tensor::Down => "down",
+            Tensor::Embedding | Tensor::LmHead => "lm_head",
+            Tensor::GateUp
+            | Tensor::InputNorm
+            | Tensor::QNorm
+            | Tensor::KNorm
+            | Tensor::PostNorm
+            | Tensor::FinalNorm => panic!("{tensor:?} is not multiplied on its own"),
+        };
+        let label = match layer {
+            Some(layer) => format!("layers.{layer}.{site}"),
+            None => site.to_owned(),
+        };
+        let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
+        let variant = self.choose(Role::Int4Matmul, k, &label)?;
+        let format = self.spec.format;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![act(output), act(input), scales, words],
+            uniform: vec![
+                format.words_per_row(k) as u32,
+                format.scales_per_row(k) as u32,
+                rows as u32,
+            ],
+            grid: self.fold(rows_to_groups(variant, rows)),
+            weight_bytes,
+        });
+        Ok(())
+    }
+
+    fn fused_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.ffn");
+        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::GateUp);
+        let variant = self.choose(Role::FusedFfn, k, &label)?;
+        let units = rows / 2;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
+            uniform: vec![units as u32],
+            grid: self.fold(rows_to_groups(variant, units)),
+            weight_bytes,
+        });
+        Ok(())
+    }
+
+    fn add_norm(
+        &mut self,
+        layer: usize,
+        gamma_layer: Option<usize>,
+        gamma: Tensor,
+        residual: &mut u8,
+    ) -> Result<(), PlanError> {
+        let site = if gamma == Tensor::PostNorm {
+            "post_norm"
+        } else {
+            "next_norm"
+        };
+        let label = format!("layers.{layer}.{site}");
+        let variant = self.base(Role::AddNorm, &label)?;
+        let next = 1 - *residual;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Delta),
+                act(Activation::Residual(*residual)),
+                Self::vector(gamma_layer, gamma),
+                act(Activation::Normed),
+                act(Activation::Residual(next)),
+            ],
+            uniform: vec![1],
+            grid: [1, 1, 1],
+            weight_bytes: 0,
+        });
+        *residual = next;
+        Ok(())
+    }
+
+    fn lm_head(&mut self) -> Result<(), PlanError> {
+        let head = self.spec.head_tensor();
+        self.matmul(None, head, Activation::Normed, Activation::Logits)
+    }
+
+    fn argmax(&mut self) -> Result<(), PlanError> {
+        let label = "argmax";
+        let variant = self.base(Role::Argmax, label)?;
+        self.dispatches.push(Dispatch {
+            label: label.into(),
+            variant,
+            buffers: vec![act(Activation::Logits), state(State::Token)],
+            uniform: vec![],
+            grid: [1, 1, 1],
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+}
+
+/// Workgroups that a matrix variant needs for `rows` outputs.
+const fn rows_to_groups(variant: Variant, rows: usize) -> usize {
+    match variant.reduce {
+        Reduce::Row => rows.div_ceil(ROW_THREADS),
+        Reduce::Tree | Reduce::Elementwise => rows,
+    }
+}
+
+const _: () = assert!(
+    ATTENTION_THREADS == 2 * kv::PAGE_SIZE,
+    "an attention block is two pages, one score per invocation"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{flag, models};
+
+    fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
+        let spec = models::find(model).expect("registered");
+        let mut chosen = flag::Choices::new();
+        for choice in choices {
+            flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+        }
+        let settings = Settings::resolve(features, &chosen).expect("no conflict");
+        Plan::build(&spec, &settings, features, Phase::Decode)
+    }
+
+    #[test]
+    fn published_dispatch_totals() {
+        for (model, choices, expected) in [
+            ("phi3-mini", &[][..], 260),
+            ("phi3-mini", &["splitk=0"], 228),
+            ("smollm2-135m", &[], 244),
+            ("smollm2-135m", &["splitk=0"], 214),
+            ("smollm2-135m", &["rowwise=1"], 244),
+        ] {
+            let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
+            assert_eq!(plan.dispatches_per_token(), expected, "{model} {choices:?}");
+            let totals = plan.totals();
+            assert_eq!(totals.by_role.values().sum::<u32>(), expected, "by role");
+        }
+    }
+
+    #[test]
+    fn phi3_reads_2_09_gb_per_token() {
+        let plan = plan("phi3-mini", &[], &Features::PUBLISHED).expect("a plan");
+        let bytes = plan.totals().bytes_per_token;
+        let weights =
+            32 * (9216 * 3072 + 3072 * 3072 + 16_384 * 3072 + 3072 * 8192) + 32_064 * 3072;
+        assert_eq!(bytes, weights / 32 * 18, "4.5 bits per weight");
+    }
+
+    #[test]
+    fn bindings_and_uniforms_match_the_role_tables() {
+        let cpu = Features {
+            cpu: true,
+            ..Features::PUBLISHED
+        };
+        for features in [Features::PUBLISHED, cpu] {
+            for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+                for splitk in ["splitk=0", "splitk=8"] {
+                    let spec = models::find("smollm2-135m").expect("registered");
+                    let mut chosen = flag::Choices::new();
+                    flag::parse_choice(splitk, &mut chosen).expect("a valid choice");
+                    let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+                    let plan = Plan::build(&spec, &settings, &features, phase).expect("a plan");
+                    for dispatch in plan.dispatches {
+                        let role = dispatch.variant.role;
+                        let storage = role.bindings().iter().filter(|b| b.element.is_some());
+                        assert_eq!(
+                            dispatch.buffers.len(),
+                            storage.count(),
+                            "{}",
+                            dispatch.label
+                        );
+                        assert_eq!(
+                            dispatch.uniform.len(),
+                            role.uniform().len(),
+                            "{}",
+                            dispatch.label
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_impossible_choice_names_its_constraint() {
+        let error = plan("smollm2-135m", &["vec4=1"], &Features::PUBLISHED)
+            .expect_err("576 and 1536 are no multiples of 1024")
+            .to_string();
+        assert!(
+            error.contains("K = 576 is not a multiple of 1024"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn rows_fold_into_z_past_the_limit() {
+        assert_eq!(fold(65_535, 65_535), [65_535, 1, 1], "at the limit");
+        assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");
+        assert_eq!(fold(151_936, 65_535), [50_646, 1, 3], "a large vocabulary");
+    }
+}

@@ -1,0 +1,340 @@
+//! The one binding table. Bind-group layouts, WGSL preludes and reflection
+//! checks are all made from it; nobody numbers a binding by hand.
+
+use super::Role;
+
+/// How a kernel may use a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// `var<storage, read>`.
+    Read,
+    /// `var<storage, read_write>`.
+    ReadWrite,
+    /// `var<uniform>`.
+    Uniform,
+}
+
+/// Element type of a storage binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// An activation: the element axis decides.
+    Activation,
+    /// A read-only activation whose vector width the load axis decides.
+    WideActivation,
+    /// Packed weight words, `u32` grouped by the load axis.
+    Packed,
+    /// Scale of a quantisation group.
+    Scale,
+    /// `f32`.
+    F32,
+    /// `i32`.
+    I32,
+}
+
+/// One entry of a role's binding list.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// Name of the WGSL variable.
+    pub name: &'static str,
+    /// How the kernel uses it.
+    pub access: Access,
+    /// Element type; `None` for the uniform.
+    pub element: Option<Element>,
+    /// Shape in the symbols of [`super`], for documentation.
+    pub shape: &'static str,
+}
+
+/// Type of a uniform field; all are four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// `u32`.
+    U32,
+    /// `i32`.
+    I32,
+    /// `f32`.
+    F32,
+}
+
+/// One field of a uniform struct.
+#[derive(Clone, Copy, Debug)]
+pub struct UniformField {
+    /// Field name in WGSL.
+    pub name: &'static str,
+    /// Field type.
+    pub scalar: Scalar,
+}
+
+const fn read(name: &'static str, element: Element, shape: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::Read,
+        element: Some(element),
+        shape,
+    }
+}
+
+const fn read_write(name: &'static str, element: Element, shape: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::ReadWrite,
+        element: Some(element),
+        shape,
+    }
+}
+
+const fn uniform(shape: &'static str) -> Binding {
+    Binding {
+        name: "u",
+        access: Access::Uniform,
+        element: None,
+        shape,
+    }
+}
+
+const fn u32_field(name: &'static str) -> UniformField {
+    UniformField {
+        name,
+        scalar: Scalar::U32,
+    }
+}
+
+const fn i32_field(name: &'static str) -> UniformField {
+    UniformField {
+        name,
+        scalar: Scalar::I32,
+    }
+}
+
+const fn f32_field(name: &'static str) -> UniformField {
+    UniformField {
+        name,
+        scalar: Scalar::F32,
+    }
+}
+
+use Element::{Activation, F32, I32, Packed, Scale, WideActivation};
+
+/// Bindings of a role. Numbers up to the uniform are the published ones; what
+/// the workbench adds (the page table of the writers, the RoPE frequencies)
+/// stands after it.
+pub(super) const fn of(role: Role) -> &'static [Binding] {
+    match role {
+        Role::Embedding => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, D]"),
+                    read("ids", I32, "[T]"),
+                    read("scales", Scale, "[V, D/32]"),
+                    read("weights", Packed, "[V, D/8]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::RmsNorm => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, D]"),
+                    read("x", Activation, "[T, D]"),
+                    read("gamma", Activation, "[D]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::QkvFused => {
+            const {
+                &[
+                    read_write("q_out", Activation, "[Q]"),
+                    read_write("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("x", WideActivation, "[D]"),
+                    read("scales", Scale, "[Q+2KV, D/32]"),
+                    read("weights", Packed, "[Q+2KV, D/8]"),
+                    read("position_map", I32, "[1]"),
+                    uniform("{}"),
+                    read("page_values", I32, "[pages]"),
+                    read("inv_freq", F32, "[HALF_ROTARY]"),
+                ]
+            }
+        }
+        Role::Attention => {
+            const {
+                &[
+                    read("q", Activation, "[Q]"),
+                    read("page_indptr", I32, "[2]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("length_info", I32, "[3]"),
+                    read_write("out", Activation, "[Q]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::AttentionSplitk => {
+            const {
+                &[
+                    read("q", Activation, "[Q]"),
+                    read("page_indptr", I32, "[2]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("length_info", I32, "[3]"),
+                    read_write("partials", F32, "[H, parts, HD+2]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::AttentionCombine => {
+            const {
+                &[
+                    read("partials", F32, "[H, parts, HD+2]"),
+                    read_write("out", Activation, "[Q]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::Int4Matmul => {
+            const {
+                &[
+                    read_write("out", Activation, "[N]"),
+                    read("x", WideActivation, "[K]"),
+                    read("scales", Scale, "[N, K/32]"),
+                    read("weights", Packed, "[N, K/8]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::FusedFfn => {
+            const {
+                &[
+                    read_write("out", Activation, "[F]"),
+                    read("x", WideActivation, "[D]"),
+                    read("scales", Scale, "[2F, D/32]"),
+                    read("weights", Packed, "[2F, D/8]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::AddNorm => {
+            const {
+                &[
+                    read("a", Activation, "[T, D]"),
+                    read("b", Activation, "[T, D]"),
+                    read("gamma", Activation, "[D]"),
+                    read_write("normed", Activation, "[T, D]"),
+                    read_write("residual", Activation, "[T, D]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::KvAppend => {
+            const {
+                &[
+                    read("k", Activation, "[T, KV]"),
+                    read("v", Activation, "[T, KV]"),
+                    read_write("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("position_map", I32, "[T]"),
+                    uniform("{}"),
+                    read("page_values", I32, "[pages]"),
+                ]
+            }
+        }
+        Role::Rope => {
+            const {
+                &[
+                    read_write("q_out", Activation, "[T, Q]"),
+                    read_write("k_out", Activation, "[T, KV]"),
+                    read_write("v_out", Activation, "[T, KV]"),
+                    read("qkv", Activation, "[T, Q+2KV]"),
+                    read("position_map", I32, "[T]"),
+                    uniform("{}"),
+                    read("inv_freq", F32, "[HALF_ROTARY]"),
+                ]
+            }
+        }
+        Role::Argmax => {
+            const {
+                &[
+                    read("logits", Activation, "[V]"),
+                    read_write("token", I32, "[1]"),
+                ]
+            }
+        }
+    }
+}
+
+/// Fields of a role's uniform struct, in order.
+pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
+    match role {
+        Role::Embedding => const { &[u32_field("seq_len"), u32_field("packGridDimX")] },
+        Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
+        Role::QkvFused => {
+            const {
+                &[
+                    i32_field("position_map_elem_offset"),
+                    i32_field("pages_elem_offset"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::Attention => {
+            const {
+                &[
+                    i32_field("B"),
+                    i32_field("max_num_pages"),
+                    i32_field("nnz_pages"),
+                    i32_field("pages_elem_offset"),
+                    i32_field("page_indptr_elem_offset"),
+                    i32_field("page_values_elem_offset"),
+                    i32_field("length_info_elem_offset"),
+                    f32_field("sm_scale"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::AttentionSplitk => {
+            const {
+                &[
+                    i32_field("B"),
+                    i32_field("max_num_pages"),
+                    i32_field("nnz_pages"),
+                    i32_field("pages_elem_offset"),
+                    i32_field("page_indptr_elem_offset"),
+                    i32_field("page_values_elem_offset"),
+                    i32_field("length_info_elem_offset"),
+                    f32_field("sm_scale"),
+                    u32_field("num_splits"),
+                ]
+            }
+        }
+        Role::AttentionCombine => const { &[u32_field("num_splits")] },
+        Role::Int4Matmul => {
+            const {
+                &[
+                    u32_field("K_PACKED"),
+                    u32_field("SCALES_PER_ROW"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::KvAppend => {
+            const {
+                &[
+                    i32_field("ntoken"),
+                    i32_field("num_pages"),
+                    i32_field("pages_elem_offset"),
+                    i32_field("position_map_elem_offset"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::Rope => {
+            const {
+                &[
+                    i32_field("apply_rope"),
+                    i32_field("position_map_elem_offset"),
+                    i32_field("seq_len"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::Argmax => &[],
+    }
+}

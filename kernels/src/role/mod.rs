@@ -1,0 +1,119 @@
+//! Kernel roles: what a kernel computes, what it binds, what its uniform holds.
+//!
+//! Symbols used throughout: `y[N] = W[N, K] x[K]`; D the hidden size, F the
+//! feed-forward width, V the vocabulary, HD the head dimension, Q and KV the
+//! query and key widths, T the tokens of a dispatch.
+
+mod bindings;
+
+pub use bindings::{Access, Binding, Element, Scalar, UniformField};
+
+use crate::suggest;
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// What a kernel computes. Published names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Token ids to rows of the dequantised embedding.
+    Embedding,
+    /// `x * gamma / sqrt(mean(x^2) + eps)`.
+    RmsNorm,
+    /// QKV projection, RoPE and KV append in one dispatch (decode).
+    QkvFused,
+    /// Paged attention with online softmax.
+    Attention,
+    /// Attention over one part of the pages; writes f32 partials.
+    AttentionSplitk,
+    /// Merges split-K partials.
+    AttentionCombine,
+    /// `y = W x` with packed 4-bit weights.
+    Int4Matmul,
+    /// `silu(Wg x) * (Wu x)`.
+    FusedFfn,
+    /// `residual = a + b; normed = rms_norm(residual)`.
+    AddNorm,
+    /// Stores rotated keys and values into their pages (prefill).
+    KvAppend,
+    /// Splits QKV and rotates Q and K (prefill).
+    Rope,
+    /// Index of the largest logit; the lowest index wins a tie.
+    Argmax,
+}
+
+impl Role {
+    /// Every role, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[
+        Self::Embedding,
+        Self::RmsNorm,
+        Self::QkvFused,
+        Self::Attention,
+        Self::AttentionSplitk,
+        Self::AttentionCombine,
+        Self::Int4Matmul,
+        Self::FusedFfn,
+        Self::AddNorm,
+        Self::KvAppend,
+        Self::Rope,
+        Self::Argmax,
+    ];
+
+    /// The published name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::RmsNorm => "rms_norm",
+            Self::QkvFused => "qkv_fused",
+            Self::Attention => "attention",
+            Self::AttentionSplitk => "attention_splitk",
+            Self::AttentionCombine => "attention_combine",
+            Self::Int4Matmul => "int4_matmul",
+            Self::FusedFfn => "fused_ffn",
+            Self::AddNorm => "add_norm",
+            Self::KvAppend => "kv_append",
+            Self::Rope => "rope",
+            Self::Argmax => "argmax",
+        }
+    }
+
+    /// Storage bindings in `@binding` order; the uniform, if any, stands in
+    /// this list at its own number.
+    pub const fn bindings(self) -> &'static [Binding] {
+        bindings::of(self)
+    }
+
+    /// Fields of the uniform struct in order; empty where the role has none.
+    pub const fn uniform(self) -> &'static [UniformField] {
+        bindings::uniform_of(self)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A role name that does not exist.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("unknown role `{name}`; {known}")]
+pub struct UnknownRole {
+    name: String,
+    known: String,
+}
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|role| role.name() == name)
+            .ok_or_else(|| UnknownRole {
+                name: name.to_owned(),
+                known: suggest::known(name, Self::ALL.iter().map(|r| r.name())),
+            })
+    }
+}
