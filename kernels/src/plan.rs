@@ -453,7 +453,8 @@ impl Builder<'_> {
             uniform: vec![1, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
-        })
+        });
+        Ok(())
     }
 
     fn rms_norm(&mut self) -> Result<(), PlanError> {
@@ -574,7 +575,7 @@ impl Builder<'_> {
         }
         let label = format!("layers.{layer}.combine");
         let variant = self.base(Role::AttentionCombine, &label)?;
-        self.push(Dispatch {
+        self.dispatches.push(Dispatch {
             label,
             variant,
             buffers: vec![act(Activation::Partials), act(Activation::Attention)],
