@@ -1,1 +1,99 @@
-//! Part of the Zero-TVM workbench.
+//! Variant and model constants in, validated WGSL text out.
+//!
+//! [`render`] is the one way to obtain a kernel's text: hand-written bodies and
+//! Tera templates alike get the prelude made from the tables of `kernels`, are
+//! parsed and validated by naga, and are checked by reflection against the one
+//! binding table.
+
+mod check;
+mod consts;
+mod prelude;
+mod templates;
+
+use kernels::{ModelSpec, Variant};
+use sha2::{Digest, Sha256};
+
+/// A rendered kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shader {
+    /// The variant.
+    pub variant: Variant,
+    /// Complete WGSL text.
+    pub wgsl: String,
+    /// SHA-256 of the text, in hexadecimal.
+    pub sha256: String,
+}
+
+/// Why a kernel could not be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The template engine refused.
+    #[error("{variant}: template: {message}")]
+    Template {
+        /// The variant's id.
+        variant: String,
+        /// The engine's message with its causes.
+        message: String,
+    },
+    /// naga refused the text; the message carries the source span.
+    #[error("{variant}: {message}")]
+    Naga {
+        /// The variant's id.
+        variant: String,
+        /// naga's rendered diagnostic.
+        message: String,
+    },
+    /// The text and the binding table disagree.
+    #[error("{variant}: {message}")]
+    Reflection {
+        /// The variant's id.
+        variant: String,
+        /// What the table says and what the text says.
+        message: String,
+    },
+}
+
+/// Renders, validates and reflects one variant for one model.
+///
+/// # Errors
+/// When the template, naga or the binding table objects.
+pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError> {
+    let mut wgsl = prelude::render(variant, spec);
+    wgsl.push_str(&templates::body(variant)?);
+    wgsl.push_str(kernels::wgsl::library(variant.role));
+    validate(variant, &wgsl)?;
+    let sha256 = Sha256::digest(wgsl.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok(Shader {
+        variant,
+        wgsl,
+        sha256,
+    })
+}
+
+/// Parses and validates a kernel's text and compares it with the binding table.
+///
+/// # Errors
+/// When naga or the binding table objects.
+pub fn validate(variant: Variant, wgsl: &str) -> Result<(), RenderError> {
+    let id = variant.id();
+    let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| RenderError::Naga {
+        variant: id.clone(),
+        message: error.emit_to_string_with_path(wgsl, &id),
+    })?;
+    naga::valid::Validator::new(
+        naga::valid::ValidationFlags::all(),
+        naga::valid::Capabilities::SHADER_FLOAT16,
+    )
+    .validate(&module)
+    .map_err(|error| RenderError::Naga {
+        variant: id.clone(),
+        message: error.emit_to_string_with_path(wgsl, &id),
+    })?;
+    check::interface(variant, &module).map_err(|message| RenderError::Reflection {
+        variant: id,
+        message,
+    })
+}

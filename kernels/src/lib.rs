@@ -17,6 +17,7 @@ pub mod quant;
 pub mod role;
 pub mod suggest;
 pub mod variants;
+pub mod wgsl;
 
 pub use features::Features;
 pub use flag::{Flag, Settings, Value};

@@ -129,6 +129,15 @@ impl Variant {
         }
     }
 
+    /// K must be a multiple of this: one load of every invocation.
+    pub const fn k_step(&self) -> usize {
+        match (self.reduce, self.load) {
+            (Reduce::Tree, Load::Vec4) => 1024,
+            (Reduce::Tree, Load::Vec2) => 512,
+            (Reduce::Row | Reduce::Elementwise, _) | (Reduce::Tree, Load::Word) => 32,
+        }
+    }
+
     /// Whether it may run on `features` over rows of `k` weights (0 where the
     /// role has no K).
     ///
@@ -138,11 +147,7 @@ impl Variant {
         if !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
-        let step = match (self.reduce, self.load) {
-            (Reduce::Tree, Load::Vec4) => 1024,
-            (Reduce::Tree, Load::Vec2) => 512,
-            (Reduce::Row | Reduce::Elementwise, _) | (Reduce::Tree, Load::Word) => 32,
-        };
+        let step = self.k_step();
         if !k.is_multiple_of(step) {
             return Err(format!("K = {k} is not a multiple of {step}"));
         }

@@ -1,0 +1,44 @@
+//! Model constants injected in front of every kernel. They are abstract-typed,
+//! so one constant serves as `u32`, `i32` and `f32`.
+
+use kernels::{ModelSpec, kv};
+use std::fmt::Write as _;
+
+/// The `const` lines of a model.
+pub(crate) fn render(spec: &ModelSpec) -> String {
+    let kv = spec.kv_layout();
+    let format = spec.format;
+    let integers = [
+        ("D", spec.hidden_size),
+        ("HEADS", spec.num_attention_heads),
+        ("KV_HEADS", spec.num_key_value_heads),
+        ("HEAD_DIM", spec.head_dim),
+        ("HALF_HEAD_DIM", spec.head_dim / 2),
+        ("Q_DIM", spec.q_dim()),
+        ("KV_DIM", spec.kv_dim()),
+        ("QKV_DIM", spec.qkv_dim()),
+        ("GQA_GROUP", spec.gqa_group()),
+        ("FFN_DIM", spec.intermediate_size),
+        ("VOCAB", spec.vocab_size),
+        ("D_PACKED", format.words_per_row(spec.hidden_size)),
+        ("D_SCALES", format.scales_per_row(spec.hidden_size)),
+        ("GROUP_SIZE", format.group_size()),
+        ("PAGE_SIZE", kv::PAGE_SIZE),
+        ("MAX_PAGES", spec.max_pages),
+        ("HEAD_PAGE_STRIDE", kv.head_page_stride()),
+        ("KV_PAGE_STRIDE", kv.page_stride()),
+        ("V_PAGE_OFFSET", kv.v_page_offset()),
+        ("PARTIAL_LEN", kv::partial_len(spec.head_dim)),
+        ("ROTARY_DIM", spec.rotary_dim),
+        ("HALF_ROTARY", spec.rotary_dim / 2),
+    ];
+    let mut text = String::new();
+    for (name, value) in integers {
+        let _ = writeln!(text, "const {name} = {value};");
+    }
+    let _ = writeln!(text, "const ZERO_POINT = {}.0;", format.zero_point());
+    let _ = writeln!(text, "const RMS_EPS = {:e};", spec.rms_norm_eps);
+    // The maximum of an empty softmax: exp of a difference to it is 0, never NaN.
+    let _ = writeln!(text, "const EMPTY_MAX = -50000.0;");
+    text
+}

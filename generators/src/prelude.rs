@@ -1,0 +1,77 @@
+//! The part of a kernel's text that the tables determine: header, constants,
+//! uniform struct, bindings.
+
+use crate::consts;
+use kernels::{
+    ModelSpec, Variant,
+    role::{Access, Element, Scalar},
+    variants::Load,
+};
+use std::fmt::Write as _;
+
+/// Everything that stands before the body.
+pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
+    let mut text = format!(
+        "// {} for {}, generated from the tables: edit the template or the table, not this text.\n\
+         enable f16;\n\n\
+         alias Act = f16;\n\
+         const THREADS = {}u;\n{}\n",
+        variant.id(),
+        spec.id,
+        variant.threads(),
+        consts::render(spec)
+    );
+    uniform(variant, &mut text);
+    for (number, binding) in variant.role.bindings().iter().enumerate() {
+        let (space, ty) = match (binding.access, binding.element) {
+            (Access::Uniform, _) | (_, None) => ("uniform".to_owned(), "Uniform".to_owned()),
+            (Access::Read, Some(element)) => {
+                ("storage, read".to_owned(), array(variant.load, element))
+            }
+            (Access::ReadWrite, Some(element)) => (
+                "storage, read_write".to_owned(),
+                array(variant.load, element),
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "@group(0) @binding({number}) var<{space}> {}: {ty};",
+            binding.name
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn uniform(variant: Variant, text: &mut String) {
+    let fields = variant.role.uniform();
+    if fields.is_empty() {
+        return;
+    }
+    text.push_str("struct Uniform {\n");
+    for field in fields {
+        let ty = match field.scalar {
+            Scalar::U32 => "u32",
+            Scalar::I32 => "i32",
+            Scalar::F32 => "f32",
+        };
+        let _ = writeln!(text, "  {}: {ty},", field.name);
+    }
+    text.push_str("}\n");
+}
+
+/// WGSL type of a storage binding.
+fn array(load: Load, element: Element) -> String {
+    let wide = |ty: &str, width: usize| match width {
+        1 => format!("array<{ty}>"),
+        _ => format!("array<vec{width}<{ty}>>"),
+    };
+    match element {
+        Element::Activation | Element::Scale => wide("f16", 1),
+        // Wide loads take activations four at a time, whatever the words per load.
+        Element::WideActivation => wide("f16", if load == Load::Word { 1 } else { 4 }),
+        Element::Packed => wide("u32", load.words()),
+        Element::F32 => wide("f32", 1),
+        Element::I32 => wide("i32", 1),
+    }
+}

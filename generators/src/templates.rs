@@ -1,0 +1,123 @@
+//! The Tera templates and their parameters. Everything that chooses is one
+//! `Params` struct of closed words; conditions stand at column 0 and swap whole
+//! functions.
+
+use crate::RenderError;
+use kernels::{
+    Role, Variant,
+    variants::{Load, Reduce},
+};
+use serde::Serialize;
+use std::sync::LazyLock;
+use tera::{Context, Tera};
+
+/// Parameters of every template.
+#[derive(Serialize)]
+struct Params {
+    /// The variant's id, for the opening comment.
+    id: String,
+    /// `tree` or `row`.
+    reduce: &'static str,
+    /// `word`, `vec2` or `vec4`.
+    load: &'static str,
+    /// `none` or `parts`.
+    split: &'static str,
+    /// K must be a multiple of this.
+    k_step: usize,
+}
+
+/// Name and text of each template.
+const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "attention.wgsl.tera",
+        include_str!("../templates/attention.wgsl.tera"),
+    ),
+    (
+        "fused_ffn.wgsl.tera",
+        include_str!("../templates/fused_ffn.wgsl.tera"),
+    ),
+    (
+        "int4_matmul.wgsl.tera",
+        include_str!("../templates/int4_matmul.wgsl.tera"),
+    ),
+    (
+        "qkv_fused.wgsl.tera",
+        include_str!("../templates/qkv_fused.wgsl.tera"),
+    ),
+    (
+        "quant/q4f16_1.wgsl.tera",
+        include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+    ),
+];
+
+static ENGINE: LazyLock<Tera> = LazyLock::new(|| {
+    let mut tera = Tera::new();
+    tera.add_raw_templates(TEMPLATES.iter().copied())
+        .unwrap_or_else(|error| panic!("an embedded template does not parse: {error}"));
+    tera
+});
+
+/// The body of a variant: hand-written, or rendered from its role's template.
+pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
+    if let Some(body) = kernels::wgsl::body(variant.role) {
+        return Ok(body.to_owned());
+    }
+    let template = match variant.role {
+        Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        role => &format!("{role}.wgsl.tera"),
+    };
+    let params = Params {
+        id: variant.id(),
+        reduce: match variant.reduce {
+            Reduce::Row => "row",
+            Reduce::Tree | Reduce::Elementwise => "tree",
+        },
+        load: match variant.load {
+            Load::Word => "word",
+            Load::Vec2 => "vec2",
+            Load::Vec4 => "vec4",
+        },
+        split: if variant.role == Role::AttentionSplitk {
+            "parts"
+        } else {
+            "none"
+        },
+        k_step: variant.k_step(),
+    };
+    let failed = |error: tera::Error| RenderError::Template {
+        variant: variant.id(),
+        message: error.to_string(),
+    };
+    let context = Context::from_serialize(&params).map_err(failed)?;
+    ENGINE.render(template, &context).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Tera takes the else branch of a condition on a name that does not exist;
+    /// so every name that a template uses must be a parameter.
+    #[test]
+    fn templates_use_only_parameters_that_exist() {
+        let params = Params {
+            id: String::new(),
+            reduce: "",
+            load: "",
+            split: "",
+            k_step: 0,
+        };
+        let context = Context::from_serialize(&params).expect("parameters serialise");
+        let mut used = BTreeSet::new();
+        for (name, _) in TEMPLATES {
+            for variable in ENGINE.get_template_variables(name).expect("a template") {
+                assert!(context.contains_key(variable), "{name} uses `{variable}`");
+                used.insert(variable.to_owned());
+            }
+        }
+        for name in ["id", "reduce", "load", "split", "k_step"] {
+            assert!(used.contains(name), "`{name}` is used by a template");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Hand-written WGSL bodies. They declare no binding and no model constant:
+//! the generator puts a prelude made from the tables in front.
+
+use crate::role::Role;
+
+/// Body of a role that is written by hand; `None` where a template makes it.
+pub const fn body(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Embedding => Some(include_str!("../wgsl/embedding.wgsl")),
+        Role::RmsNorm => Some(include_str!("../wgsl/rms_norm.wgsl")),
+        Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
+        Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
+        Role::Rope => Some(include_str!("../wgsl/rope.wgsl")),
+        Role::Argmax => Some(include_str!("../wgsl/argmax.wgsl")),
+        Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
+        Role::QkvFused
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::Int4Matmul
+        | Role::FusedFfn => None,
+    }
+}
+
+/// Functions that a role's body calls and others share.
+pub const fn library(role: Role) -> &'static str {
+    match role {
+        Role::QkvFused | Role::Rope => include_str!("../wgsl/cos_sin.wgsl"),
+        Role::Embedding
+        | Role::RmsNorm
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::Argmax
+        | Role::AttentionCombine
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::Int4Matmul
+        | Role::FusedFfn => "",
+    }
+}
