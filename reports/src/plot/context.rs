@@ -80,7 +80,8 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
             for (&context, times) in series {
                 for &ms in times {
                     let at = chart.backend_coord(&(f64::from(context), ms));
-                    draw_marker(area, within(area, at), *arm, 0.45)?;
+                    let (x, y) = within(area, at);
+                    draw_marker(area, (x + aside(*arm), y), *arm, 0.45)?;
                 }
             }
         }
@@ -94,6 +95,15 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         Ok(())
     })
     .map(Some)
+}
+
+/// Points of both arms at one length stand beside each other, pixels.
+fn aside(arm: Arm) -> i32 {
+    match arm {
+        Arm::A => -4,
+        Arm::Control => 0,
+        Arm::B => 4,
+    }
 }
 
 /// The sweep, or the parts of the timed elements where there was no sweep.

@@ -14,8 +14,9 @@ use crate::ReportError;
 
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (840, 460);
-/// Height of the head with title and legend, pixels.
-const HEAD: u32 = 76;
+/// Height of the title, and of each line of the legend, pixels.
+const TITLE: i32 = 34;
+const LEGEND_LINE: i32 = 20;
 /// Left edge of the head's text, pixels.
 const LEFT: i32 = 20;
 /// Average width of a character of the legend, pixels.
@@ -95,9 +96,9 @@ fn page(
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&PAGE)?;
         root.draw_text(title, &text(17, HPos::Left), (LEFT, 20))?;
-        draw_legend(&root, legend)?;
-        let (_, below) = root.split_vertically(HEAD);
-        body(&below)?;
+        let head = draw_legend(&root, legend)?;
+        let (_, below) = root.split_vertically(head);
+        body(&below.margin(8, 0, 12, 0))?;
         root.present()
     })();
     drawn.map_err(|error| ReportError::Plot {
@@ -107,14 +108,18 @@ fn page(
     Ok(svg)
 }
 
-/// Entries from left to right, on as many lines as they need.
-fn draw_legend(root: &Area<'_>, legend: &[(Key, String)]) -> Drawn<()> {
-    let (mut x, mut y) = (LEFT, 44);
+/// Draws the entries from left to right, on as many lines as they need, and
+/// returns the pixels taken from the top.
+fn draw_legend(root: &Area<'_>, legend: &[(Key, String)]) -> Drawn<i32> {
+    if legend.is_empty() {
+        return Ok(TITLE);
+    }
+    let (mut x, mut y) = (LEFT, TITLE + LEGEND_LINE / 2);
     for (key, label) in legend {
         let label = shorten(label, 48);
         let width = 46 + (label.chars().count() as f64 * CHARACTER) as i32;
         if x > LEFT && x + width > SIZE.0 as i32 {
-            (x, y) = (LEFT, y + 20);
+            (x, y) = (LEFT, y + LEGEND_LINE);
         }
         let middle = (x + 10, y);
         match key {
@@ -137,7 +142,7 @@ fn draw_legend(root: &Area<'_>, legend: &[(Key, String)]) -> Drawn<()> {
         root.draw_text(&label, &text(14, HPos::Left), (x + 28, y))?;
         x += width;
     }
-    Ok(())
+    Ok(y + LEGEND_LINE / 2)
 }
 
 /// Text of a size in pixels, anchored at its vertical middle.

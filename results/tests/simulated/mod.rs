@@ -11,11 +11,11 @@ use results::record::{
 
 /// SplitMix64.
 #[derive(Debug)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,17 +24,17 @@ impl Random {
     }
 
     /// Uniform, above 0 and below 1.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         ((self.bits() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
     }
 
     /// Standard normal, by Box and Muller.
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }
 
     /// Student's t with 3 degrees of freedom, scaled to a standard deviation of 1.
-    pub fn heavy(&mut self) -> f64 {
+    pub(crate) fn heavy(&mut self) -> f64 {
         let squares: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / squares.sqrt()
     }
@@ -42,26 +42,26 @@ impl Random {
 
 /// A world to sample from.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
+pub(crate) struct World {
     /// Seed of coin and noise.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Complete blocks.
-    pub blocks: u32,
+    pub(crate) blocks: u32,
     /// True log ratio of B against A.
-    pub effect: f64,
+    pub(crate) effect: f64,
     /// Log ratio of A' against A; 0 unless the machine is broken.
-    pub control: f64,
+    pub(crate) control: f64,
     /// Standard deviation of an element's log time.
-    pub noise: f64,
+    pub(crate) noise: f64,
     /// Whether the noise has heavy tails.
-    pub heavy: bool,
+    pub(crate) heavy: bool,
     /// Drift of the log time from the first element to the last.
-    pub drift: f64,
+    pub(crate) drift: f64,
 }
 
 impl World {
     /// Twelve quiet blocks.
-    pub fn new(seed: u64, effect: f64) -> Self {
+    pub(crate) fn new(seed: u64, effect: f64) -> Self {
         Self {
             seed,
             blocks: 12,
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Its samples, as the harness would write them for [`run`].
-    pub fn samples(&self) -> Vec<Sample> {
+    pub(crate) fn samples(&self) -> Vec<Sample> {
         let run = run();
         let mut random = Random(self.seed);
         let mut samples = Vec::new();
@@ -150,13 +150,16 @@ fn counts(pairs: &[(&str, u32)]) -> BTreeMap<String, u32> {
 }
 
 /// A made-up SHA-256.
-pub fn hash(of: &str) -> String {
-    let mut random = Random(of.bytes().fold(7, |sum, byte| sum.rotate_left(7) ^ u64::from(byte)));
+pub(crate) fn hash(of: &str) -> String {
+    let mut random = Random(
+        of.bytes()
+            .fold(7, |sum, byte| sum.rotate_left(7) ^ u64::from(byte)),
+    );
     (0..4).map(|_| format!("{:016x}", random.bits())).collect()
 }
 
 /// The `run` line of a simulated A/B of split-K.
-pub fn run() -> Run {
+pub(crate) fn run() -> Run {
     let shared = [
         ("add_norm", 60),
         ("argmax", 1),
@@ -248,7 +251,7 @@ pub fn run() -> Run {
 }
 
 /// A check that passed.
-pub fn check(arm: Arm, stage: &str, role: &str, ratio: f64) -> Check {
+pub(crate) fn check(arm: Arm, stage: &str, role: &str, ratio: f64) -> Check {
     Check {
         arm,
         stage: stage.to_owned(),
@@ -264,7 +267,7 @@ pub fn check(arm: Arm, stage: &str, role: &str, ratio: f64) -> Check {
 }
 
 /// All checks of a run, passed.
-pub fn checks() -> Vec<Check> {
+pub(crate) fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
     let run = run();
     for (arm, plan) in [Arm::A, Arm::B].into_iter().zip(&run.arms) {
@@ -282,7 +285,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// Every line of a complete journal of this world.
-pub fn lines(run: Run, world: &World) -> Vec<Line> {
+pub(crate) fn lines(run: Run, world: &World) -> Vec<Line> {
     let mut random = Random(world.seed ^ 0xabc);
     let mut lines = vec![Line::Run(Box::new(run))];
     lines.extend(checks().into_iter().map(Line::Check));
@@ -319,7 +322,7 @@ pub fn lines(run: Run, world: &World) -> Vec<Line> {
 }
 
 /// The lines as the text of a journal.
-pub fn journal_text(lines: &[Line]) -> String {
+pub(crate) fn journal_text(lines: &[Line]) -> String {
     lines
         .iter()
         .map(|line| serde_json::to_string(line).expect("a line is always JSON") + "\n")
