@@ -23,6 +23,9 @@ fn summary(run: &AbRun) -> Result<AbSummary, SummaryError> {
     AbSummary::of(run, Path::new("reports/2026-11-30-splitk"))
 }
 
+/// What spoils a line of a sound run.
+type Change = fn(&mut Line);
+
 fn without_checks(lines: &mut Vec<Line>, arm: Arm) {
     lines.retain(|line| !matches!(line, Line::Check(check) if check.arm == arm));
 }
@@ -112,7 +115,7 @@ fn equal_code_is_no_change() {
 
 #[test]
 fn different_work_is_refused() {
-    let changes: [(&str, fn(&mut Line)); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("tokens", |line| {
             if let Line::Sample(sample) = line {
                 sample.tokens = 15;
@@ -171,7 +174,7 @@ fn prefill_is_judged_on_its_own_plan() {
 
 #[test]
 fn percentages_have_one_spelling() {
-    assert_eq!(signed_pct(-3.14, 1), "\u{2212}3.1 %");
+    assert_eq!(signed_pct(-4.26, 1), "\u{2212}4.3 %");
     assert_eq!(signed_pct(2.0, 2), "+2.00 %");
     assert_eq!(signed_pct(-0.001, 2), "0.00 %");
 }
