@@ -1,1 +1,60 @@
-//! Part of the Zero-TVM workbench.
+//! Dated reports, made from journals alone: Markdown and SVG, the same bytes
+//! for the same journal, on any machine and without a GPU.
+
+pub mod ab;
+mod plot;
+mod regenerate;
+mod text;
+
+pub use regenerate::{Refused, Regenerated, regenerate};
+
+use std::path::PathBuf;
+
+use results::journal::JournalError;
+use results::stats::StatsError;
+use results::summary::SummaryError;
+
+/// What the report functions return.
+pub type Result<T> = std::result::Result<T, ReportError>;
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The file system refused.
+    #[error("{path}: {action} failed: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The run may not be reported.
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
+    /// The numbers of a plot or table are not of a measurement.
+    #[error(transparent)]
+    Stats(#[from] StatsError),
+    /// A plot could not be drawn.
+    #[error("{plot}: drawing failed: {problem}")]
+    Plot {
+        /// The plot's file name.
+        plot: &'static str,
+        /// What the drawing library said.
+        problem: String,
+    },
+    /// No journal was selected.
+    #[error("{folder}: expected {wanted}, found {found}")]
+    NothingSelected {
+        /// The folder of journals.
+        folder: PathBuf,
+        /// What was asked for.
+        wanted: String,
+        /// The ids that exist.
+        found: String,
+    },
+}

@@ -1,0 +1,74 @@
+//! The report of an A/B run: one page and its pictures.
+
+mod correctness;
+mod readme;
+mod sections;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use results::journal::AbRun;
+use results::summary::{AbSummary, Analysis};
+
+use crate::plot::{context, distribution, ratio};
+use crate::{ReportError, Result};
+
+/// Writes `README.md` and, where there are times to show, `distribution.svg`,
+/// `ratio.svg` and `context.svg` into `dir`, and returns their paths. The same
+/// journal gives the same bytes.
+///
+/// # Errors
+/// The run may not be summarised ([`Analysis::of`]), a plot cannot be drawn, or
+/// the file system refuses.
+pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
+    let analysis = Analysis::of(run)?;
+    let summary = AbSummary::of(run, dir)?;
+    let pictures = [
+        ("distribution.svg", distribution::draw(run, &analysis)?),
+        ("ratio.svg", ratio::draw(run, &analysis)?),
+        ("context.svg", context::draw(run, &analysis)?),
+    ];
+    let page = readme::page(
+        run,
+        &summary,
+        &pictures.each_ref().map(|(_, p)| p.is_some()),
+    );
+
+    fs::create_dir_all(dir).map_err(|source| ReportError::Io {
+        path: dir.to_owned(),
+        action: "creating the report's folder",
+        source,
+    })?;
+    let mut written = vec![write_file(dir.join("README.md"), &page)?];
+    for (name, picture) in pictures {
+        let path = dir.join(name);
+        match picture {
+            Some(svg) => written.push(write_file(path, &svg)?),
+            None => remove_stale(path)?,
+        }
+    }
+    Ok(written)
+}
+
+fn write_file(path: PathBuf, text: &str) -> Result<PathBuf> {
+    match fs::write(&path, text) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(ReportError::Io {
+            path,
+            action: "writing the report",
+            source,
+        }),
+    }
+}
+
+/// A picture of an earlier version of the report must not outlive its numbers.
+fn remove_stale(path: PathBuf) -> Result<()> {
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(ReportError::Io {
+            path,
+            action: "removing an outdated picture",
+            source,
+        }),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! The paired change of every block, with the estimate, its interval, the
+//! margin, and the control.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use results::journal::AbRun;
+use results::record::Arm;
+use results::stats::percent;
+use results::summary::{Analysis, signed_pct};
+
+use super::{
+    FAINT, GREY, INK, Key, decimals, draw_marker, look, padded, page, shorten, text, within,
+};
+use crate::Result;
+
+/// Effect and control stand side by side in their block, pixels.
+const APART: i32 = 5;
+
+pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
+    let Some(judgement) = &analysis.judgement else {
+        return Ok(None);
+    };
+    let Some(effect) = judgement.effect else {
+        return Ok(None);
+    };
+    let blocks = &analysis.blocks.complete;
+    let change: Vec<f64> = blocks.iter().map(|b| percent(b.log_ratio())).collect();
+    let control: Vec<f64> = blocks
+        .iter()
+        .map(|b| percent(b.control_log_ratio()))
+        .collect();
+    let centre = percent(effect.centre);
+    let band = effect.ci95.map(|ci| (percent(ci.lo), percent(ci.hi)));
+    let margins = [percent(-judgement.margin), percent(judgement.margin)];
+
+    let shown = change
+        .iter()
+        .chain(&control)
+        .copied()
+        .chain(margins)
+        .chain([0.0]);
+    let Some((lo, hi)) = padded(shown.chain(band.into_iter().flat_map(|(lo, hi)| [lo, hi]))) else {
+        return Ok(None);
+    };
+    let last = blocks.len() as i32 + 1;
+    let [plan_a, plan_b] = &run.run.arms;
+    let (effect_colour, _) = look(Arm::B);
+
+    let title = format!(
+        "{}: change of {} time in each block",
+        run.run.model.honest_title(),
+        run.run.metric
+    );
+    let mut legend = vec![
+        (
+            Key::Marker(Arm::B),
+            format!(
+                "B / A ({} against {})",
+                shorten(&plan_b.name, 14),
+                shorten(&plan_a.name, 14)
+            ),
+        ),
+        (
+            Key::Marker(Arm::Control),
+            "A' / A (control: same code)".to_owned(),
+        ),
+        (
+            Key::Line(effect_colour),
+            format!("Hodges\u{2013}Lehmann {}", signed_pct(centre, 2)),
+        ),
+    ];
+    if let Some((lo, hi)) = band {
+        legend.push((
+            Key::Band(effect_colour),
+            format!(
+                "95 % interval {} to {}",
+                signed_pct(lo, 2),
+                signed_pct(hi, 2)
+            ),
+        ));
+    }
+    legend.push((
+        Key::Dashes(GREY),
+        format!("margin \u{b1}{:.2} %", 100.0 * judgement.margin),
+    ));
+
+    let digits = decimals(hi - lo);
+    page("ratio.svg", &title, &legend, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin_right(20)
+            .margin_top(8)
+            .y_label_area_size(72)
+            .x_label_area_size(48)
+            .build_cartesian_2d(0..last, lo..hi)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_desc("block, in the order timed")
+            .x_labels(12)
+            .x_label_formatter(&|block| {
+                if (1..last).contains(block) {
+                    block.to_string()
+                } else {
+                    String::new()
+                }
+            })
+            .y_desc("change of time, B / A \u{2212} 1 (%)")
+            .y_label_formatter(&|pct| axis_pct(*pct, digits))
+            .y_labels(8)
+            .bold_line_style(FAINT)
+            .light_line_style(TRANSPARENT)
+            .axis_style(INK)
+            .label_style(text(14, HPos::Center))
+            .axis_desc_style(text(15, HPos::Center))
+            .draw()?;
+        if let Some((from, to)) = band {
+            let whole = [(0, from), (last, to)];
+            chart.draw_series([Rectangle::new(whole, effect_colour.mix(0.2).filled())])?;
+        }
+        chart.draw_series([PathElement::new([(0, 0.0), (last, 0.0)], INK)])?;
+        for margin in margins {
+            chart.draw_series(DashedLineSeries::new(
+                [(0, margin), (last, margin)],
+                7,
+                5,
+                GREY.stroke_width(2),
+            ))?;
+        }
+        let line = [(0, centre), (last, centre)];
+        chart.draw_series([PathElement::new(line, effect_colour.stroke_width(2))])?;
+        for (at, (&change, &control)) in change.iter().zip(&control).enumerate() {
+            let block = at as i32 + 1;
+            let (x, y) = within(area, chart.backend_coord(&(block, control)));
+            draw_marker(area, (x + APART, y), Arm::Control, 0.9)?;
+            let (x, y) = within(area, chart.backend_coord(&(block, change)));
+            draw_marker(area, (x - APART, y), Arm::B, 0.9)?;
+        }
+        Ok(())
+    })
+    .map(Some)
+}
+
+/// As [`signed_pct`] without the unit, which the axis names.
+fn axis_pct(value: f64, decimals: usize) -> String {
+    signed_pct(value, decimals)
+        .trim_end_matches(" %")
+        .to_owned()
+}

@@ -1,0 +1,282 @@
+//! The first line of a journal: what was measured, on what, and how.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::SCHEMA;
+
+/// The first line of a journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Version of the line types, [`SCHEMA`] when written by this build.
+    pub schema: u32,
+    /// Name of the report's folder and of the journal, `2026-11-30-splitk`.
+    pub id: String,
+    /// Start of the run, UTC, RFC 3339, as given by the caller.
+    pub started_utc: String,
+    /// The command line, as the user can type it again.
+    pub command: String,
+    /// The flag under test, `splitk`.
+    pub flag: String,
+    /// How much evidence the run gathers.
+    pub mode: Mode,
+    /// The model and its weights.
+    pub model: Model,
+    /// The adapter that ran the kernels.
+    pub adapter: Adapter,
+    /// The machine and the build.
+    pub environment: Environment,
+    /// Seed of the coin, of the prompt's ids and of synthetic weights.
+    pub seed: u64,
+    /// The prompt that both arms saw.
+    pub prompt: Prompt,
+    /// Tokens decoded in each timed element.
+    pub decode_tokens: u32,
+    /// Time that measuring may take, seconds.
+    pub budget_s: f64,
+    /// The quantity that the verdict is about.
+    pub metric: Metric,
+    /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %.
+    pub margin: f64,
+    /// The two arms: A, the baseline, then B.
+    pub arms: [ArmPlan; 2],
+    /// Flags that the flag under test excludes; they are off in both arms.
+    pub excluded: Vec<String>,
+    /// Anything that a reader of the result must know.
+    pub notes: Vec<String>,
+}
+
+/// How much evidence a run gathers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One process, blocks of six elements: good for choosing what to measure
+    /// properly, not for publication.
+    Screening,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Screening => "screening",
+        })
+    }
+}
+
+/// The quantity that the verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Time per decoded token.
+    Decode,
+    /// Time per prompt token.
+    Prefill,
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode => "decode",
+            Self::Prefill => "prefill",
+        })
+    }
+}
+
+/// The model and its weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Id on the command line, `smollm2-135m`.
+    pub id: String,
+    /// Published name, `SmolLM2-135M-Instruct`.
+    pub name: String,
+    /// Name in titles; says what was done to the weights: `SmolLM2 (requantised)`.
+    pub title: String,
+    /// Where the weights come from.
+    pub weights: Weights,
+    /// SHA-256 of the weights, 64 hexadecimal digits.
+    pub weights_sha256: String,
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Bytes of weights and scales that the matmuls read for each token.
+    pub bytes_per_token: u64,
+}
+
+impl Model {
+    /// The title, which always owns up to synthetic weights.
+    pub fn honest_title(&self) -> String {
+        let owns_up = self.title.to_lowercase().contains("synthetic");
+        match self.weights {
+            Weights::Synthetic if !owns_up => format!("{} (synthetic weights)", self.title),
+            Weights::Synthetic | Weights::Gguf | Weights::Mlc => self.title.clone(),
+        }
+    }
+}
+
+/// Where a model's weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// A GGUF file.
+    Gguf,
+    /// Seeded random values of the model's shapes.
+    Synthetic,
+    /// An MLC checkpoint.
+    Mlc,
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gguf => "gguf",
+            Self::Synthetic => "synthetic",
+            Self::Mlc => "mlc",
+        })
+    }
+}
+
+/// The adapter that ran the kernels, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapter {
+    /// Name of the device.
+    pub name: String,
+    /// Vendor, a name or a PCI id.
+    pub vendor: String,
+    /// `cpu`, `integrated_gpu`, `discrete_gpu`, ...
+    pub device_type: String,
+    /// `vulkan`, `metal`, `dx12`.
+    pub backend: String,
+    /// Name of the driver.
+    pub driver: String,
+    /// Version and build of the driver.
+    pub driver_info: String,
+    /// Features in force, in the order given by the caller.
+    pub features: Vec<String>,
+    /// Limits in force by name.
+    pub limits: BTreeMap<String, u64>,
+    /// Whether the adapter has timestamp queries.
+    pub timestamp_query: bool,
+}
+
+/// The machine and the build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Operating system and release.
+    pub os: String,
+    /// Model name of the processor.
+    pub cpu: String,
+    /// Logical cores that the process may use.
+    pub cores: u32,
+    /// Main memory, bytes.
+    pub memory_bytes: u64,
+    /// Commit of the workbench.
+    pub commit: String,
+    /// Whether the working tree had changes that the commit lacks.
+    pub dirty: bool,
+    /// Compiler version.
+    pub toolchain: String,
+    /// Which run-time checks the shader compiler put into the kernels.
+    pub runtime_checks: String,
+}
+
+/// The prompt that both arms saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// Name of the prompt, `chat_sky` or `seeded`.
+    pub name: String,
+    /// Length, tokens.
+    pub tokens: u32,
+}
+
+/// What one arm runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArmPlan {
+    /// The flag's value in this arm, `splitk=0`.
+    pub name: String,
+    /// Every flag's resolved value by flag name.
+    pub settings: BTreeMap<String, String>,
+    /// Dispatches of one decoded token.
+    pub dispatches_per_token: u32,
+    /// The same by kernel role; sums to `dispatches_per_token`.
+    pub by_role: BTreeMap<String, u32>,
+    /// Dispatches of one prefill of the prompt; needed where prefill is the
+    /// metric and is not the decode plan once per token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_dispatches: Option<u64>,
+    /// SHA-256 of every shader's text by variant id.
+    pub shaders: BTreeMap<String, String>,
+}
+
+impl Run {
+    /// Says what is wrong with the line, if anything: the limits that the types
+    /// cannot express.
+    ///
+    /// # Errors
+    /// What was expected and what was found.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!(
+                "schema {} is not the version {SCHEMA} of this build",
+                self.schema
+            ));
+        }
+        validate_id(&self.id)?;
+        if !(self.margin.is_finite() && self.margin > 0.0 && self.margin < 1.0) {
+            return Err(format!(
+                "margin: expected a log ratio between 0 and 1 (0.02 is 2 %), found {}",
+                self.margin
+            ));
+        }
+        if !(self.budget_s.is_finite() && self.budget_s > 0.0) {
+            return Err(format!(
+                "budget_s: expected seconds above 0, found {}",
+                self.budget_s
+            ));
+        }
+        if self.decode_tokens == 0 || self.prompt.tokens == 0 {
+            return Err(format!(
+                "expected at least one token, found a prompt of {} and {} to decode",
+                self.prompt.tokens, self.decode_tokens
+            ));
+        }
+        self.arms.iter().try_for_each(ArmPlan::validate)
+    }
+}
+
+impl ArmPlan {
+    fn validate(&self) -> Result<(), String> {
+        let sum: u64 = self.by_role.values().map(|&count| u64::from(count)).sum();
+        if sum != u64::from(self.dispatches_per_token) {
+            return Err(format!(
+                "arm {}: by_role sums to {sum} dispatches, dispatches_per_token says {}",
+                self.name, self.dispatches_per_token
+            ));
+        }
+        if sum == 0 || self.shaders.is_empty() {
+            return Err(format!(
+                "arm {}: expected dispatches and shader hashes, found {sum} dispatches and {} shaders",
+                self.name,
+                self.shaders.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// An id is a folder's name, so it may not reach outside its parent folder.
+fn validate_id(id: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if id.is_empty() || id.starts_with('.') || !id.chars().all(allowed) {
+        return Err(format!(
+            "id: expected letters, digits, '-', '_' and '.', not starting with '.', found {id:?}"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The verdict of a comparison and the reason for it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Estimate, Interval, StatsError, percent};
+
+/// Fewer complete blocks than this never give a verdict but INCONCLUSIVE: below
+/// it no signed-rank interval reaches 95 %.
+pub const MIN_BLOCKS: usize = 6;
+
+/// What a comparison says about the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// The 95 % interval lies wholly below minus the margin.
+    Faster,
+    /// The 95 % interval lies wholly above the margin.
+    Slower,
+    /// The 90 % interval lies inside the margin.
+    Equivalent,
+    /// Anything else, or a control that shows the method off.
+    Inconclusive,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Faster => "FASTER",
+            Self::Slower => "SLOWER",
+            Self::Equivalent => "EQUIVALENT",
+            Self::Inconclusive => "INCONCLUSIVE",
+        })
+    }
+}
+
+/// A verdict with everything that it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why, in a sentence without its full stop.
+    pub reason: String,
+    /// Whether the A/A control spoke against the measurement.
+    pub control_off: bool,
+    /// B against A; absent without a complete block.
+    pub effect: Option<Estimate>,
+    /// The A/A control; absent without a complete block.
+    pub control: Option<Estimate>,
+    /// The margin declared before the run, a log ratio.
+    pub margin: f64,
+}
+
+/// Judges a comparison: `log_ratios` of B against A and `control` of A' against
+/// A, one each per complete block, against the margin declared before the run.
+///
+/// # Errors
+/// A margin that is not above 0 and below 1, values that are not finite, or not
+/// one control for each block.
+pub fn judge(log_ratios: &[f64], control: &[f64], margin: f64) -> Result<Judgement, StatsError> {
+    if !(margin > 0.0 && margin < 1.0) {
+        return Err(StatsError::Range {
+            what: "margin",
+            found: margin,
+        });
+    }
+    if log_ratios.len() != control.len() {
+        return Err(StatsError::Unpaired {
+            blocks: log_ratios.len(),
+            control: control.len(),
+        });
+    }
+    let effect = Estimate::of(log_ratios)?;
+    let control = Estimate::of(control)?;
+    let control_problem = control
+        .as_ref()
+        .and_then(|control| control_problem(control, margin));
+    let (verdict, reason) = match (&effect, &control_problem) {
+        (_, Some(problem)) => (Verdict::Inconclusive, problem.clone()),
+        (Some(effect), None) => decide(effect, margin),
+        (None, None) => (
+            Verdict::Inconclusive,
+            format!("no complete block; a verdict needs at least {MIN_BLOCKS}"),
+        ),
+    };
+    Ok(Judgement {
+        verdict,
+        reason,
+        control_off: control_problem.is_some(),
+        effect,
+        control,
+        margin,
+    })
+}
+
+/// Identical code must not look different: then the machine, not the change, is
+/// what was measured.
+fn control_problem(control: &Estimate, margin: f64) -> Option<String> {
+    let interval = control.ci95?;
+    let shifted = interval.excludes_zero() && control.centre.abs() > 0.5 * margin;
+    (interval.beyond(margin) || shifted).then(|| {
+        format!(
+            "the A/A control reads {} although both are the same code, so this run cannot tell the arms apart",
+            range(control.centre, &interval)
+        )
+    })
+}
+
+fn decide(effect: &Estimate, margin: f64) -> (Verdict, String) {
+    let shown = format!("\u{b1}{:.2} %", 100.0 * margin);
+    let (Some(ci95), Some(ci90)) = (effect.ci95, effect.ci90) else {
+        return (
+            Verdict::Inconclusive,
+            format!(
+                "{} complete block{}; a verdict needs at least {MIN_BLOCKS}",
+                effect.blocks,
+                if effect.blocks == 1 { "" } else { "s" }
+            ),
+        );
+    };
+    if ci95.beyond(margin) {
+        let verdict = if ci95.hi < 0.0 {
+            Verdict::Faster
+        } else {
+            Verdict::Slower
+        };
+        return (
+            verdict,
+            format!("the 95 % interval lies wholly beyond the margin of {shown}"),
+        );
+    }
+    if ci90.inside(margin) {
+        return (
+            Verdict::Equivalent,
+            format!("the 90 % interval lies inside the margin of {shown}"),
+        );
+    }
+    (
+        Verdict::Inconclusive,
+        format!("the interval reaches across the margin of {shown}"),
+    )
+}
+
+fn range(centre: f64, interval: &Interval) -> String {
+    format!(
+        "{:+.2} % (95 % interval {:+.2} % to {:+.2} %)",
+        percent(centre),
+        percent(interval.lo),
+        percent(interval.hi)
+    )
+}

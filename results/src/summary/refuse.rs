@@ -1,0 +1,103 @@
+//! The conditions under which no summary may exist.
+
+use std::collections::BTreeSet;
+
+use super::{CheckCounts, SummaryError};
+use crate::journal::AbRun;
+use crate::record::{Arm, ArmPlan, Metric, Sample};
+
+/// Each arm needs a check that passed; one that failed withholds the times
+/// instead, because a wrong result is worth a report.
+pub(super) fn unproven(run: &AbRun, checks: CheckCounts) -> Result<(), SummaryError> {
+    if checks.failed > 0 {
+        return Ok(());
+    }
+    let proven = |arm: Arm| run.checks.iter().any(|c| c.passed && c.arm == arm);
+    match [Arm::A, Arm::B].into_iter().find(|&arm| !proven(arm)) {
+        Some(arm) => Err(SummaryError::Unproven {
+            run: run.run.id.clone(),
+            arm,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Equal shaders and equal dispatches are an A/A run.
+pub(super) fn same_code(run: &AbRun) -> Result<(), SummaryError> {
+    let hashes = |plan: &ArmPlan| plan.shaders.values().cloned().collect::<BTreeSet<_>>();
+    let [a, b] = &run.run.arms;
+    if hashes(a) == hashes(b)
+        && a.by_role == b.by_role
+        && a.prefill_dispatches == b.prefill_dispatches
+    {
+        return Err(SummaryError::SameCode {
+            run: run.run.id.clone(),
+            flag: run.run.flag.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// Every element must do the planned tokens by the planned dispatches, and every
+/// prefill the whole prompt.
+pub(super) fn different_work(run: &AbRun) -> Result<(), SummaryError> {
+    let problem = run
+        .samples
+        .iter()
+        .find_map(|sample| wrong_element(run, sample))
+        .or_else(|| wrong_prefill(run));
+    match problem {
+        Some(what) => Err(SummaryError::DifferentWork {
+            run: run.run.id.clone(),
+            what,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
+    let place = format!(
+        "block {}, position {} (arm {})",
+        sample.block, sample.position, sample.arm
+    );
+    let tokens = match run.run.metric {
+        Metric::Decode => run.run.decode_tokens,
+        Metric::Prefill => run.run.prompt.tokens,
+    };
+    if sample.tokens != tokens {
+        return Some(format!(
+            "{place}: expected {tokens} tokens as in every element, found {}",
+            sample.tokens
+        ));
+    }
+    let [a, b] = &run.run.arms;
+    let plan = match sample.arm {
+        Arm::A | Arm::Control => a,
+        Arm::B => b,
+    };
+    let token_by_token = u64::from(plan.dispatches_per_token) * u64::from(tokens);
+    let planned = match run.run.metric {
+        Metric::Decode => token_by_token,
+        Metric::Prefill => plan.prefill_dispatches.unwrap_or(token_by_token),
+    };
+    if sample.dispatches != planned {
+        return Some(format!(
+            "{place}: expected {planned} dispatches as planned for {tokens} tokens of {}, found {}",
+            plan.name, sample.dispatches
+        ));
+    }
+    None
+}
+
+fn wrong_prefill(run: &AbRun) -> Option<String> {
+    let expected = run.run.prompt.tokens;
+    run.prefills
+        .iter()
+        .find(|prefill| prefill.tokens != expected)
+        .map(|prefill| {
+            format!(
+                "prefill {} of arm {}: expected the whole prompt of {expected} tokens, found {}",
+                prefill.index, prefill.arm, prefill.tokens
+            )
+        })
+}
