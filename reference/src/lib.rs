@@ -2,11 +2,11 @@
 //! from, quantisation, every role, and the full forward pass.
 //!
 //! Nothing in here reads an environment variable or opens a GPU: folders,
-//! endpoints and commands come in as arguments.
+//! endpoints and commands come in as arguments ([`fetch::Sources`]).
 
 pub mod checkpoint;
 pub mod convert;
-//FETCH
+pub mod fetch;
 pub mod gguf;
 pub mod golden;
 pub mod mlc;
