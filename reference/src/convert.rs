@@ -21,12 +21,12 @@ pub enum ConvertError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// The parameters do not make the model.
-    #[error("{file}: {source}")]
+    #[error("{file}: {cause}")]
     Checkpoint {
         /// The file.
         file: String,
         /// Why.
-        source: CheckpointError,
+        cause: CheckpointError,
     },
     /// The file is another model.
     #[error("{file}: {field} is {found}, but {model} has {expected}; choose a GGUF of {model}")]
@@ -142,9 +142,9 @@ pub fn from_gguf(
         )],
         sha256,
     };
-    Checkpoint::new(spec, provenance, tensors).map_err(|source| ConvertError::Checkpoint {
+    Checkpoint::new(spec, provenance, tensors).map_err(|cause| ConvertError::Checkpoint {
         file: gguf.file().to_owned(),
-        source,
+        cause,
     })
 }
 

@@ -24,12 +24,12 @@ const MAX_FILE_BYTES: u64 = 1 << 36;
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
     /// The file cannot be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: {cause}")]
     Io {
         /// The file.
         file: String,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A field is wrong.
     #[error("{file}: {field}: expected {expected}, found {found}; fetch the file again")]
@@ -235,9 +235,9 @@ impl Gguf {
     /// [`GgufError`], naming file and field.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         let file = path.display().to_string();
-        let io = |source| GgufError::Io {
+        let io = |cause| GgufError::Io {
             file: file.clone(),
-            source,
+            cause,
         };
         let info = std::fs::metadata(path).map_err(io)?;
         if !info.is_file() || info.len() > MAX_FILE_BYTES {

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum GoldenError {
     /// The file cannot be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: {cause}")]
     Io {
         /// The file.
         file: PathBuf,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// No golden folder above the working directory.
     #[error(
@@ -52,9 +52,9 @@ pub fn dir(explicit: Option<&Path>) -> Result<PathBuf, GoldenError> {
     if let Some(dir) = explicit {
         return Ok(dir.to_owned());
     }
-    let here = std::env::current_dir().map_err(|source| GoldenError::Io {
+    let here = std::env::current_dir().map_err(|cause| GoldenError::Io {
         file: ".".into(),
-        source,
+        cause,
     })?;
     here.ancestors()
         .map(|dir| dir.join("reference/tests/golden"))
@@ -85,9 +85,9 @@ impl Golden {
     /// [`GoldenError::Io`] or [`GoldenError::Format`].
     pub fn open(file: impl Into<PathBuf>) -> Result<Self, GoldenError> {
         let file = file.into();
-        let bytes = std::fs::read(&file).map_err(|source| GoldenError::Io {
+        let bytes = std::fs::read(&file).map_err(|cause| GoldenError::Io {
             file: file.clone(),
-            source,
+            cause,
         })?;
         let golden = Self { file, bytes };
         golden.parse()?;
