@@ -1,0 +1,451 @@
+//! A model's weights in memory, in q4f16_1, complete and of the right shapes.
+
+use half::f16;
+use kernels::{
+    models::{Family, ModelSpec, Shape, SpecError, Tensor},
+    quant::CODES_PER_WORD,
+};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+// Files are little-endian, and so is every machine with an adapter to measure.
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "checkpoints are mapped as they lie"
+);
+
+/// Where weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// An MLC checkpoint folder.
+    Mlc,
+    /// A GGUF file, requantised.
+    Gguf,
+    /// Seeded random numbers.
+    Synthetic,
+}
+
+/// What a record and a report say about the weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Where the weights come from.
+    pub weights: Weights,
+    /// The name to print, e.g. `SmolLM2 (requantised)`.
+    pub title: String,
+    /// Lower-case hex: of the source file for [`Weights::Gguf`], otherwise of
+    /// the weights themselves ([`Checkpoint::payload_sha256`]).
+    pub sha256: String,
+    /// Further remarks, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One parameter as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// Codes `[rows, k / 8]` and scales `[rows, k / 32]`.
+    Matrix {
+        /// Output rows.
+        rows: usize,
+        /// Input width.
+        k: usize,
+        /// Eight codes a word, lowest nibble first.
+        words: Vec<u32>,
+        /// One scale per 32 weights.
+        scales: Vec<f16>,
+    },
+    /// An f16 vector.
+    Vector(Vec<f16>),
+}
+
+/// A borrowed q4f16_1 matrix: `w = (code - 7) * scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Matrix<'a> {
+    /// Output rows.
+    pub rows: usize,
+    /// Input width.
+    pub k: usize,
+    /// `[rows, k / 8]`: eight codes a word, lowest nibble first.
+    pub words: &'a [u32],
+    /// `[rows, k / 32]`.
+    pub scales: &'a [f16],
+}
+
+impl<'a> Matrix<'a> {
+    /// One row's codes `[k / 8]` and scales `[k / 32]`.
+    pub fn row(&self, row: usize) -> (&'a [u32], &'a [f16]) {
+        let words = self.words.len() / self.rows;
+        let scales = self.scales.len() / self.rows;
+        (
+            &self.words[row * words..][..words],
+            &self.scales[row * scales..][..scales],
+        )
+    }
+}
+
+/// Address of a parameter: its layer, if it has one, and its kind.
+pub type Key = (Option<usize>, Tensor);
+
+/// Receives the steps done and their total, from any thread.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// A set of parameters that is not the model's.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The model itself is impossible.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// Not a family whose parameters are known.
+    #[error("model {model}: family {family:?} cannot be loaded yet; supported: Llama, Phi3, Qwen3")]
+    Family {
+        /// The model's id.
+        model: String,
+        /// Its family.
+        family: Family,
+    },
+    /// A parameter that the model needs is absent.
+    #[error("parameter {name} is missing; expected {expected}")]
+    Missing {
+        /// Published name.
+        name: String,
+        /// Expected shape.
+        expected: String,
+    },
+    /// A parameter that the model does not have, or has twice.
+    #[error("parameter {name} is unknown to {model} or given twice; remove it")]
+    Unknown {
+        /// Layer and kind.
+        name: String,
+        /// The model's id.
+        model: String,
+    },
+    /// A parameter of the wrong shape.
+    #[error("parameter {name}: expected {expected}, found {found}; weights and model differ")]
+    Shape {
+        /// Published name.
+        name: String,
+        /// Expected shape.
+        expected: String,
+        /// The shape found.
+        found: String,
+    },
+}
+
+/// All weights of a model. Every parameter of `spec.tensors()` is present and
+/// has its shape.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    spec: ModelSpec,
+    provenance: Provenance,
+    tensors: BTreeMap<Key, Stored>,
+}
+
+/// Refuses models whose parameters this version does not know.
+///
+/// # Errors
+/// [`CheckpointError::Spec`] or [`CheckpointError::Family`].
+pub fn supported(spec: &ModelSpec) -> Result<(), CheckpointError> {
+    spec.validate()?;
+    match spec.family {
+        Family::Llama | Family::Phi3 | Family::Qwen3 => Ok(()),
+        Family::Qwen35 | Family::Qwen36Moe => Err(CheckpointError::Family {
+            model: spec.id.clone(),
+            family: spec.family,
+        }),
+    }
+}
+
+impl Checkpoint {
+    /// Checks that `tensors` are exactly the model's parameters. An empty
+    /// `provenance.sha256` is filled with the payload's.
+    ///
+    /// # Errors
+    /// Names the first parameter that is missing, unknown or of another shape.
+    pub fn new(
+        spec: ModelSpec,
+        mut provenance: Provenance,
+        tensors: impl IntoIterator<Item = (Key, Stored)>,
+    ) -> Result<Self, CheckpointError> {
+        supported(&spec)?;
+        let mut given = BTreeMap::new();
+        for (key, stored) in tensors {
+            if given.insert(key, stored).is_some() {
+                return Err(unknown(&spec, key));
+            }
+        }
+        let mut checked = BTreeMap::new();
+        for key @ (layer, tensor) in spec.tensors() {
+            let expected = spec.shape(tensor);
+            let name = || spec.param_name(layer, tensor);
+            let Some(stored) = given.remove(&key) else {
+                return Err(CheckpointError::Missing {
+                    name: name(),
+                    expected: describe(expected),
+                });
+            };
+            if !fits(&stored, expected, &spec) {
+                return Err(CheckpointError::Shape {
+                    name: name(),
+                    expected: describe(expected),
+                    found: describe_stored(&stored),
+                });
+            }
+            checked.insert(key, stored);
+        }
+        if let Some(&key) = given.keys().next() {
+            return Err(unknown(&spec, key));
+        }
+        let mut checkpoint = Self {
+            spec,
+            provenance: Provenance {
+                sha256: String::new(),
+                ..provenance.clone()
+            },
+            tensors: checked,
+        };
+        if provenance.sha256.is_empty() {
+            provenance.sha256 = checkpoint.payload_sha256();
+        }
+        checkpoint.provenance = provenance;
+        Ok(checkpoint)
+    }
+
+    /// The model.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// Where the weights come from.
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// A matrix of `spec.tensors()`; [`Tensor::LmHead`] of a tied model is its
+    /// embedding.
+    ///
+    /// # Panics
+    /// When the model has no such matrix: the caller's mistake.
+    pub fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix<'_> {
+        match self.stored(layer, tensor) {
+            Stored::Matrix {
+                rows,
+                k,
+                words,
+                scales,
+            } => Matrix {
+                rows: *rows,
+                k: *k,
+                words,
+                scales,
+            },
+            Stored::Vector(_) => panic!("{tensor:?} is a vector"),
+        }
+    }
+
+    /// A vector of `spec.tensors()`.
+    ///
+    /// # Panics
+    /// When the model has no such vector: the caller's mistake.
+    pub fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16] {
+        match self.stored(layer, tensor) {
+            Stored::Vector(values) => values,
+            Stored::Matrix { .. } => panic!("{tensor:?} is a matrix"),
+        }
+    }
+
+    fn stored(&self, layer: Option<usize>, tensor: Tensor) -> &Stored {
+        let tensor = if tensor == Tensor::LmHead {
+            self.spec.head_tensor()
+        } else {
+            tensor
+        };
+        self.tensors
+            .get(&(layer, tensor))
+            .unwrap_or_else(|| panic!("{} has no {tensor:?} in layer {layer:?}", self.spec.id))
+    }
+
+    /// Bytes of all parameters.
+    pub fn payload_bytes(&self) -> u64 {
+        let bytes = |stored: &Stored| match stored {
+            Stored::Matrix { words, scales, .. } => words.len() * 4 + scales.len() * 2,
+            Stored::Vector(values) => values.len() * 2,
+        };
+        self.tensors.values().map(|s| bytes(s) as u64).sum()
+    }
+
+    /// Checksum of the weights in `spec.tensors()` order, lower-case hex:
+    /// SHA-256 over one line `NAME HEX\n` per parameter, HEX being the SHA-256
+    /// of its codes followed by its scales (or of its vector), little-endian.
+    /// Two levels, so that parameters are hashed in parallel.
+    pub fn payload_sha256(&self) -> String {
+        let lines: Vec<String> = self
+            .spec
+            .tensors()
+            .into_par_iter()
+            .map(|(layer, tensor)| {
+                let mut hash = Sha256::new();
+                match self.stored(layer, tensor) {
+                    Stored::Matrix { words, scales, .. } => {
+                        hash.update(bytemuck::cast_slice::<u32, u8>(words));
+                        hash.update(bytemuck::cast_slice::<f16, u8>(scales));
+                    }
+                    Stored::Vector(values) => {
+                        hash.update(bytemuck::cast_slice::<f16, u8>(values));
+                    }
+                }
+                let name = self.spec.param_name(layer, tensor);
+                format!("{name} {}\n", hex(&hash.finalize()))
+            })
+            .collect();
+        let mut hash = Sha256::new();
+        for line in lines {
+            hash.update(line);
+        }
+        hex(&hash.finalize())
+    }
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
+        .map(char::from)
+        .collect()
+}
+
+fn unknown(spec: &ModelSpec, (layer, tensor): Key) -> CheckpointError {
+    CheckpointError::Unknown {
+        name: match layer {
+            Some(layer) => format!("{tensor:?} of layer {layer}"),
+            None => format!("{tensor:?}"),
+        },
+        model: spec.id.clone(),
+    }
+}
+
+fn fits(stored: &Stored, expected: Shape, spec: &ModelSpec) -> bool {
+    match (stored, expected) {
+        (
+            Stored::Matrix {
+                rows,
+                k,
+                words,
+                scales,
+            },
+            Shape::Matrix {
+                rows: expected_rows,
+                k: expected_k,
+            },
+        ) => {
+            (*rows, *k) == (expected_rows, expected_k)
+                && words.len() == rows * spec.format.words_per_row(*k)
+                && scales.len() == rows * spec.format.scales_per_row(*k)
+        }
+        (Stored::Vector(values), Shape::Vector { len }) => values.len() == len,
+        (Stored::Matrix { .. }, Shape::Vector { .. })
+        | (Stored::Vector(_), Shape::Matrix { .. }) => false,
+    }
+}
+
+/// A shape in words, for errors.
+pub(crate) fn describe(shape: Shape) -> String {
+    match shape {
+        Shape::Matrix { rows, k } => format!("a matrix [{rows}, {k}]"),
+        Shape::Vector { len } => format!("a vector [{len}]"),
+    }
+}
+
+fn describe_stored(stored: &Stored) -> String {
+    match stored {
+        Stored::Matrix {
+            rows,
+            k,
+            words,
+            scales,
+        } => format!(
+            "a matrix [{rows}, {k}] with {} codes and {} scales",
+            words.len() * CODES_PER_WORD,
+            scales.len()
+        ),
+        Stored::Vector(values) => format!("a vector [{}]", values.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synth;
+
+    fn tiny() -> ModelSpec {
+        ModelSpec {
+            id: "tiny".into(),
+            hidden_size: 64,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            num_key_value_heads: 1,
+            head_dim: 32,
+            rotary_dim: 32,
+            intermediate_size: 96,
+            vocab_size: 40,
+            ..kernels::models::find("smollm2-135m").expect("registered")
+        }
+    }
+
+    #[test]
+    fn wrong_sets_of_parameters_are_named() {
+        let whole = synth::checkpoint(&tiny(), 1).expect("synthetic");
+        let build = |edit: &dyn Fn(&mut BTreeMap<Key, Stored>)| {
+            let mut tensors = whole.tensors.clone();
+            edit(&mut tensors);
+            Checkpoint::new(tiny(), whole.provenance.clone(), tensors)
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(build(&|_| ()), Ok(()), "whole");
+        let error = build(&|t| drop(t.remove(&(Some(1), Tensor::Down)))).expect_err("missing");
+        assert_eq!(
+            error, "parameter model.layers.1.mlp.down_proj is missing; expected a matrix [64, 96]",
+            "missing"
+        );
+        let error = build(&|t| {
+            t.insert((None, Tensor::FinalNorm), Stored::Vector(vec![f16::ONE; 3]));
+        })
+        .expect_err("shape");
+        assert!(
+            error.contains("model.norm.weight: expected a vector [64], found a vector [3]"),
+            "{error}"
+        );
+        let error = build(&|t| {
+            t.insert((Some(2), Tensor::PostNorm), Stored::Vector(vec![]));
+        })
+        .expect_err("unknown");
+        assert!(error.contains("PostNorm of layer 2 is unknown"), "{error}");
+    }
+
+    #[test]
+    fn tied_head_is_the_embedding() {
+        let checkpoint = synth::checkpoint(&tiny(), 1).expect("synthetic");
+        assert_eq!(
+            checkpoint.matrix(None, Tensor::LmHead),
+            checkpoint.matrix(None, Tensor::Embedding),
+            "tied"
+        );
+        assert_eq!(
+            checkpoint.payload_bytes(),
+            checkpoint
+                .spec()
+                .tensors()
+                .iter()
+                .map(|&(_, t)| match checkpoint.spec().shape(t) {
+                    Shape::Matrix { rows, k } => (rows * k / 32 * 18) as u64,
+                    Shape::Vector { len } => 2 * len as u64,
+                })
+                .sum::<u64>(),
+            "18 bytes a group"
+        );
+    }
+}

@@ -1,0 +1,453 @@
+//! The index and its shards: everything is checked against everything else
+//! before it is used.
+
+use super::{FETCH_AGAIN, MlcError, VERSIONS_DIFFER, field, io};
+use crate::checkpoint::{Key, Progress, describe, hex};
+use half::{bf16, f16};
+use kernels::models::{ModelSpec, Shape};
+use kernels::suggest;
+use md5::{Digest, Md5};
+use rayon::prelude::*;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The index as written. A record of `records` is a shard with records of its
+/// own, or, in flat indexes, a tensor.
+#[derive(Deserialize)]
+pub(super) struct RawIndex {
+    records: Vec<RawRecord>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawRecord {
+    data_path: Option<String>,
+    format: Option<String>,
+    nbytes: Option<u64>,
+    byte_offset: Option<u64>,
+    md5sum: Option<String>,
+    name: Option<String>,
+    shape: Option<Vec<u64>>,
+    dtype: Option<String>,
+    records: Option<Vec<RawRecord>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Dtype {
+    Uint32,
+    Float16,
+    Bfloat16,
+    Float32,
+    /// float32 stored as the upper 16 bits.
+    Float32AsBf16,
+}
+
+impl Dtype {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Uint32 | Self::Float32 => 4,
+            Self::Float16 | Self::Bfloat16 | Self::Float32AsBf16 => 2,
+        }
+    }
+}
+
+pub(super) struct Record {
+    name: String,
+    file: String,
+    shape: Vec<u64>,
+    dtype: Dtype,
+    start: u64,
+    end: u64,
+}
+
+struct ShardFile {
+    /// Absent in flat indexes.
+    nbytes: Option<u64>,
+    md5sum: String,
+}
+
+pub(super) struct Index {
+    path: PathBuf,
+    files: BTreeMap<String, ShardFile>,
+    pub(super) records: Vec<Record>,
+}
+
+/// Names of a parameter's records as the index has them.
+pub(super) struct Names {
+    /// `.q_weight`, or the vector.
+    pub(super) main: Option<String>,
+    /// `.q_scale`.
+    pub(super) scale: Option<String>,
+}
+
+/// A decoded record.
+pub(super) enum Part {
+    Words(Vec<u32>),
+    Half(Vec<f16>),
+}
+
+impl Index {
+    pub(super) fn new(path: &Path, raw: RawIndex) -> Result<Self, MlcError> {
+        let mut index = Self {
+            path: path.to_owned(),
+            files: BTreeMap::new(),
+            records: Vec::new(),
+        };
+        for (i, raw) in raw.records.into_iter().enumerate() {
+            let at = format!("records[{i}]");
+            match &raw.records {
+                Some(_) => index.add_shard(&at, raw)?,
+                None => {
+                    let file = index.data_path(&at, raw.data_path.as_deref())?;
+                    index.add_file(&at, &file, None, raw.md5sum.as_deref())?;
+                    index.add_record(&at, raw, &file)?;
+                }
+            }
+        }
+        index.check_layout()?;
+        Ok(index)
+    }
+
+    fn error(&self, at: String, expected: impl ToString, found: impl ToString) -> MlcError {
+        field(&self.path, at, expected, found, FETCH_AGAIN)
+    }
+
+    fn add_shard(&mut self, at: &str, raw: RawRecord) -> Result<(), MlcError> {
+        let file = self.data_path(at, raw.data_path.as_deref())?;
+        match raw.format.as_deref() {
+            Some("raw-shard") | None => (),
+            Some(other) => return Err(self.error(format!("{at}.format"), "raw-shard", other)),
+        }
+        let Some(nbytes) = raw.nbytes else {
+            return Err(self.error(format!("{at}.nbytes"), "the shard's size", "nothing"));
+        };
+        self.add_file(at, &file, Some(nbytes), raw.md5sum.as_deref())?;
+        for (i, inner) in raw.records.unwrap_or_default().into_iter().enumerate() {
+            let at = format!("{at}.records[{i}]");
+            if inner.records.is_some() {
+                return Err(self.error(format!("{at}.records"), "a tensor", "another shard"));
+            }
+            let file = match inner.data_path.as_deref() {
+                None => file.clone(),
+                path => self.data_path(&at, path)?,
+            };
+            self.add_record(&at, inner, &file)?;
+        }
+        Ok(())
+    }
+
+    /// A shard's name: a plain file name, so that an index cannot point outside
+    /// its folder.
+    fn data_path(&self, at: &str, path: Option<&str>) -> Result<String, MlcError> {
+        match path {
+            Some(path)
+                if !path.is_empty()
+                    && path.len() <= 255
+                    && path != "."
+                    && path != ".."
+                    && !path.contains(['/', '\\', ':', '\0']) =>
+            {
+                Ok(path.to_owned())
+            }
+            other => Err(self.error(
+                format!("{at}.dataPath"),
+                "the name of a file beside the index",
+                other.unwrap_or("nothing"),
+            )),
+        }
+    }
+
+    fn add_file(
+        &mut self,
+        at: &str,
+        file: &str,
+        nbytes: Option<u64>,
+        md5sum: Option<&str>,
+    ) -> Result<(), MlcError> {
+        let md5sum = match md5sum {
+            Some(sum) if sum.len() == 32 && sum.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                sum.to_ascii_lowercase()
+            }
+            other => {
+                let found = other.unwrap_or("nothing: the shard cannot be verified");
+                return Err(self.error(format!("{at}.md5sum"), "32 hexadecimal digits", found));
+            }
+        };
+        let shard = ShardFile { nbytes, md5sum };
+        let (size, sum) = (shard.nbytes, shard.md5sum.clone());
+        if let Some(before) = self.files.insert(file.to_owned(), shard)
+            && (before.nbytes, &before.md5sum) != (size, &sum)
+        {
+            let expected = format!("one size and md5 of {file}");
+            return Err(self.error(at.into(), expected, "two that differ"));
+        }
+        Ok(())
+    }
+
+    fn add_record(&mut self, at: &str, raw: RawRecord, file: &str) -> Result<(), MlcError> {
+        let Some(name) = raw.name else {
+            return Err(self.error(format!("{at}.name"), "a parameter's name", "nothing"));
+        };
+        let of = |part: &str| format!("{at} ({name}), {part}");
+        let bf16 = match raw.format.as_deref() {
+            Some("raw") => false,
+            Some("f32-to-bf16") => true,
+            other => {
+                let found = other.unwrap_or("nothing");
+                return Err(self.error(of("format"), "raw or f32-to-bf16", found));
+            }
+        };
+        let dtype = match raw.dtype.as_deref() {
+            Some("uint32") => Dtype::Uint32,
+            Some("float16") => Dtype::Float16,
+            Some("bfloat16") => Dtype::Bfloat16,
+            Some("float32") if bf16 => Dtype::Float32AsBf16,
+            Some("float32") => Dtype::Float32,
+            other => {
+                let expected = "uint32, float16, bfloat16 or float32";
+                return Err(self.error(of("dtype"), expected, other.unwrap_or("nothing")));
+            }
+        };
+        let Some(shape) = raw.shape else {
+            return Err(self.error(of("shape"), "a list of sizes", "nothing"));
+        };
+        let expected = shape
+            .iter()
+            .try_fold(dtype.bytes(), |n, &d| n.checked_mul(d));
+        let (nbytes, start) = (raw.nbytes, raw.byte_offset);
+        if nbytes.is_none() || nbytes != expected {
+            let expected = expected.map_or("a shape that fits memory".into(), |n| {
+                format!("{n} bytes for {shape:?} of {} bytes each", dtype.bytes())
+            });
+            let found = nbytes.map_or("nothing".into(), |n| n.to_string());
+            return Err(self.error(of("nbytes"), expected, found));
+        }
+        let end = start.and_then(|start| start.checked_add(nbytes?));
+        let (Some(start), Some(end)) = (start, end) else {
+            let found = start.map_or("nothing".into(), |n| n.to_string());
+            return Err(self.error(of("byteOffset"), "a place in the shard", found));
+        };
+        self.records.push(Record {
+            name,
+            file: file.to_owned(),
+            shape,
+            dtype,
+            start,
+            end,
+        });
+        Ok(())
+    }
+
+    /// Records lie inside their shards and do not overlap.
+    fn check_layout(&mut self) -> Result<(), MlcError> {
+        if self.records.is_empty() {
+            return Err(self.error("records".into(), "at least one tensor", "none"));
+        }
+        self.records
+            .sort_by(|a, b| (&a.file, a.start, a.end).cmp(&(&b.file, b.start, b.end)));
+        for record in &self.records {
+            let at = format!("{}, byteOffset and nbytes", record.name);
+            match self.files.get(&record.file) {
+                None => {
+                    let expected = format!("a shard {} with its md5", record.file);
+                    return Err(self.error(at, expected, "none"));
+                }
+                Some(shard) if shard.nbytes.is_some_and(|n| record.end > n) => {
+                    let n = shard.nbytes.unwrap_or_default();
+                    let expected = format!("a range within the {n} bytes of {}", record.file);
+                    return Err(self.error(at, expected, record.range()));
+                }
+                Some(_) => (),
+            }
+        }
+        for pair in self.records.windows(2) {
+            let (a, b) = (&pair[0], &pair[1]);
+            if a.file == b.file && b.start < a.end {
+                let expected = format!("no overlap with {} ({})", a.name, a.range());
+                return Err(self.error(format!("{}, byteOffset", b.name), expected, b.range()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Pairs the model's parameters with records: all there, none besides, each
+    /// of its dtype and shape.
+    pub(super) fn match_parameters(
+        &self,
+        spec: &ModelSpec,
+    ) -> Result<BTreeMap<Key, Names>, MlcError> {
+        let mut by_name = BTreeMap::new();
+        for record in &self.records {
+            if by_name.insert(record.name.as_str(), record).is_some() {
+                return Err(self.error(record.name.clone(), "one record", "a second one"));
+            }
+        }
+        let mut names = BTreeMap::new();
+        let mut known = Vec::new();
+        for key @ (layer, tensor) in spec.tensors() {
+            let base = spec.param_name(layer, tensor);
+            let mut find = |suffix: &str, shape: Vec<usize>, words: bool| {
+                let name = format!("{base}{suffix}");
+                // Newer checkpoints of the Qwen family name it as Llama does.
+                let alias = name.replace(".c_attn", ".qkv_proj");
+                let record = by_name
+                    .remove(name.as_str())
+                    .or_else(|| by_name.remove(alias.as_str()));
+                known.push(name.clone());
+                let Some(record) = record else {
+                    return Err(MlcError::Missing {
+                        file: self.path.clone(),
+                        name,
+                        shape: describe(spec.shape(tensor)),
+                    });
+                };
+                self.check_record(record, &shape, words)?;
+                Ok(Some(record.name.clone()))
+            };
+            let found = match spec.shape(tensor) {
+                Shape::Matrix { rows, k } => {
+                    let words = vec![rows, spec.format.words_per_row(k)];
+                    let scales = vec![rows, spec.format.scales_per_row(k)];
+                    Names {
+                        main: find(".q_weight", words, true)?,
+                        scale: find(".q_scale", scales, false)?,
+                    }
+                }
+                Shape::Vector { len } => Names {
+                    main: find("", vec![len], false)?,
+                    scale: None,
+                },
+            };
+            names.insert(key, found);
+        }
+        match by_name.keys().next() {
+            None => Ok(names),
+            Some(&name) => {
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                Err(MlcError::Unknown {
+                    file: self.path.clone(),
+                    name: name.to_owned(),
+                    model: spec.id.clone(),
+                    nearest: suggest::nearest(name, &known)
+                        .map_or(String::new(), |near| format!("; the nearest is {near}")),
+                })
+            }
+        }
+    }
+
+    fn check_record(&self, record: &Record, shape: &[usize], words: bool) -> Result<(), MlcError> {
+        if (record.dtype == Dtype::Uint32) != words {
+            let expected = if words { "uint32" } else { "a float type" };
+            let found = if words { "a float type" } else { "uint32" };
+            return Err(self.error(format!("{}, dtype", record.name), expected, found));
+        }
+        let same = record.shape.len() == shape.len()
+            && record.shape.iter().zip(shape).all(|(&a, &b)| a == b as u64);
+        if !same {
+            return Err(field(
+                &self.path,
+                format!("{}, shape", record.name),
+                format!("{shape:?} as the configuration has it"),
+                format!("{:?}", record.shape),
+                "; index and configuration differ",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Verifies and decodes all shards, in parallel.
+    pub(super) fn read_shards(
+        &self,
+        dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<BTreeMap<String, Part>, MlcError> {
+        let total = self.records.iter().map(|r| r.end - r.start).sum();
+        let done = AtomicU64::new(0);
+        let shards: Vec<(&String, &ShardFile)> = self.files.iter().collect();
+        let parts = shards
+            .into_par_iter()
+            .map(|(name, shard)| {
+                let path = dir.join(name);
+                let bytes = shard.read_verified(&path)?;
+                let mut parts = Vec::new();
+                for record in self.records.iter().filter(|r| r.file == *name) {
+                    parts.push((record.name.clone(), record.decode(&bytes, &path)?));
+                    let step = record.end - record.start;
+                    progress(done.fetch_add(step, Ordering::Relaxed) + step, total);
+                }
+                Ok(parts)
+            })
+            .collect::<Result<Vec<_>, MlcError>>()?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+impl ShardFile {
+    /// The file's bytes, once size and md5 are the index's.
+    fn read_verified(&self, path: &Path) -> Result<Vec<u8>, MlcError> {
+        let info = fs::metadata(path).map_err(io(path))?;
+        if !info.is_file() {
+            return Err(field(path, "type", "a regular file", "none", FETCH_AGAIN));
+        }
+        if let Some(nbytes) = self.nbytes
+            && info.len() != nbytes
+        {
+            let expected = format!("{nbytes} bytes as in the index");
+            let found = format!("{} bytes", info.len());
+            return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
+        }
+        let bytes = fs::read(path).map_err(io(path))?;
+        let found = hex(&Md5::digest(&bytes));
+        if found != self.md5sum {
+            let expected = format!("{} as in the index", self.md5sum);
+            return Err(field(path, "md5", expected, found, VERSIONS_DIFFER));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Record {
+    fn range(&self) -> String {
+        format!("bytes {} to {}", self.start, self.end)
+    }
+
+    fn decode(&self, shard: &[u8], path: &Path) -> Result<Part, MlcError> {
+        // Flat indexes state no size of the shard.
+        let Some(bytes) = shard.get(self.start as usize..self.end as usize) else {
+            let expected = format!("{} for {}", self.range(), self.name);
+            let found = format!("{} bytes", shard.len());
+            return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
+        };
+        let (pairs, _) = bytes.as_chunks::<2>();
+        let (fours, _) = bytes.as_chunks::<4>();
+        let wide: Vec<f32> = match self.dtype {
+            Dtype::Uint32 => {
+                let words = fours.iter().map(|&b| u32::from_le_bytes(b));
+                return Ok(Part::Words(words.collect()));
+            }
+            Dtype::Float16 => {
+                let halves = pairs.iter().map(|&b| f16::from_le_bytes(b));
+                return Ok(Part::Half(halves.collect()));
+            }
+            Dtype::Bfloat16 | Dtype::Float32AsBf16 => pairs
+                .iter()
+                .map(|&b| bf16::from_le_bytes(b).to_f32())
+                .collect(),
+            Dtype::Float32 => fours.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+        };
+        let halves: Vec<f16> = wide.iter().map(|&w| f16::from_f32(w)).collect();
+        match halves.iter().position(|h| !h.is_finite()) {
+            None => Ok(Part::Half(halves)),
+            Some(i) => Err(field(
+                path,
+                format!("{}, element {i}", self.name),
+                "a number that f16 holds (up to 65504)",
+                wide[i],
+                "",
+            )),
+        }
+    }
+}

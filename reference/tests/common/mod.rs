@@ -1,0 +1,161 @@
+//! What several test files need: a tiny model and a writer of GGUF files.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use half::f16;
+use kernels::models::ModelSpec;
+use reference::gguf::BlockType;
+use std::path::PathBuf;
+
+/// The golden folder.
+pub(crate) fn golden() -> PathBuf {
+    reference::golden::dir(None).expect("golden data in the repository")
+}
+
+/// Llama's smallest: 2 layers, width 64, 2/1 heads of 32.
+pub(crate) fn tiny_llama() -> ModelSpec {
+    ModelSpec {
+        id: "tiny".into(),
+        title: "Tiny".into(),
+        aliases: vec![],
+        hidden_size: 64,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 32,
+        rotary_dim: 32,
+        intermediate_size: 96,
+        vocab_size: 40,
+        max_pages: 8,
+        ..kernels::models::find("smollm2-135m").expect("registered")
+    }
+}
+
+/// Writes a GGUF file version 3, alignment 32.
+#[derive(Default)]
+pub(crate) struct GgufFile {
+    pub(crate) metadata: Vec<(String, u32, Vec<u8>)>,
+    pub(crate) tensors: Vec<(String, Vec<u64>, BlockType, Vec<u8>)>,
+}
+
+impl GgufFile {
+    pub(crate) fn string(&mut self, key: &str, text: &str) {
+        self.metadata.push((key.into(), 8, string(text)));
+    }
+
+    pub(crate) fn u32(&mut self, key: &str, value: usize) {
+        let value = u32::try_from(value).expect("small");
+        self.metadata
+            .push((key.into(), 4, value.to_le_bytes().to_vec()));
+    }
+
+    pub(crate) fn f32(&mut self, key: &str, value: f32) {
+        self.metadata
+            .push((key.into(), 6, value.to_le_bytes().to_vec()));
+    }
+
+    /// A tensor `[rows, k]` of f32 or f16.
+    pub(crate) fn floats(&mut self, name: &str, k: usize, values: &[f32], block_type: BlockType) {
+        let bytes = values.iter().flat_map(|v| match block_type {
+            BlockType::F16 => f16::from_f32(*v).to_le_bytes().to_vec(),
+            BlockType::F32 => v.to_le_bytes().to_vec(),
+            BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q8_0 => panic!("no encoder"),
+        });
+        let shape = vec![k as u64, (values.len() / k) as u64];
+        self.tensors
+            .push((name.into(), shape, block_type, bytes.collect()));
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut out = b"GGUF".to_vec();
+        out.extend(3_u32.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.metadata.len() as u64).to_le_bytes());
+        for (key, kind, value) in &self.metadata {
+            out.extend(string(key));
+            out.extend(kind.to_le_bytes());
+            out.extend(value);
+        }
+        let mut offset = 0_u64;
+        for (name, shape, block_type, data) in &self.tensors {
+            out.extend(string(name));
+            out.extend(
+                u32::try_from(shape.len())
+                    .expect("few dimensions")
+                    .to_le_bytes(),
+            );
+            for dim in shape {
+                out.extend(dim.to_le_bytes());
+            }
+            out.extend(block_type.id().to_le_bytes());
+            out.extend(offset.to_le_bytes());
+            offset += (data.len() as u64).next_multiple_of(32);
+        }
+        for (_, _, _, data) in &self.tensors {
+            out.resize(out.len().next_multiple_of(32), 0);
+            out.extend(data);
+        }
+        out
+    }
+}
+
+pub(crate) fn string(text: &str) -> Vec<u8> {
+    let mut out = (text.len() as u64).to_le_bytes().to_vec();
+    out.extend(text.as_bytes());
+    out
+}
+
+/// A weight that tells its tensor, row and column.
+pub(crate) fn weight(tensor: usize, row: usize, column: usize) -> f32 {
+    let mixed = (tensor * 7919 + row * 104_729 + column * 1_299_709) % 2003;
+    (mixed as f32 - 1001.0) / 4096.0
+}
+
+/// A GGUF of the tiny model: matrices in f32, norms in f32.
+pub(crate) fn tiny_gguf() -> GgufFile {
+    let spec = tiny_llama();
+    let mut file = GgufFile::default();
+    file.string("general.architecture", "llama");
+    file.u32("llama.block_count", spec.num_hidden_layers);
+    file.u32("llama.embedding_length", spec.hidden_size);
+    file.u32("llama.feed_forward_length", spec.intermediate_size);
+    file.u32("llama.attention.head_count", spec.num_attention_heads);
+    file.u32("llama.attention.head_count_kv", spec.num_key_value_heads);
+    file.u32("llama.rope.dimension_count", spec.rotary_dim);
+    file.f32("llama.rope.freq_base", spec.rope_theta as f32);
+    file.f32(
+        "llama.attention.layer_norm_rms_epsilon",
+        spec.rms_norm_eps as f32,
+    );
+    // An array of texts, as tokenizers are stored.
+    let mut tokens = 8_u32.to_le_bytes().to_vec();
+    tokens.extend(2_u64.to_le_bytes());
+    tokens.extend(string("a"));
+    tokens.extend(string("bc"));
+    file.metadata
+        .push(("tokenizer.ggml.tokens".into(), 9, tokens));
+    let mut count = 0;
+    let mut add = |name: String, rows: usize, k: usize| {
+        let values: Vec<f32> = (0..rows * k).map(|i| weight(count, i / k, i % k)).collect();
+        count += 1;
+        file.floats(&name, k, &values, BlockType::F32);
+    };
+    let d = spec.hidden_size;
+    add("token_embd.weight".into(), spec.vocab_size, d);
+    for layer in 0..spec.num_hidden_layers {
+        for (name, rows, k) in [
+            ("attn_norm", 1, d),
+            ("attn_q", spec.q_dim(), d),
+            ("attn_k", spec.kv_dim(), d),
+            ("attn_v", spec.kv_dim(), d),
+            ("attn_output", d, spec.q_dim()),
+            ("ffn_norm", 1, d),
+            ("ffn_gate", spec.intermediate_size, d),
+            ("ffn_up", spec.intermediate_size, d),
+            ("ffn_down", d, spec.intermediate_size),
+        ] {
+            add(format!("blk.{layer}.{name}.weight"), rows, k);
+        }
+    }
+    add("output_norm.weight".into(), 1, d);
+    file
+}

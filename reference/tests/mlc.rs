@@ -1,0 +1,433 @@
+//! MLC folders: the golden checkpoint is read, a written one comes back bit for
+//! bit, and a damaged one is refused with file and field.
+
+mod common;
+
+use common::tiny_llama;
+use half::f16;
+use kernels::models::{self, Family, ModelSpec, Tensor};
+use proptest::prelude::*;
+use reference::checkpoint::Weights;
+use reference::golden::Golden;
+use reference::{Checkpoint, mlc, quantise, synth};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+fn read(dir: &Path) -> Result<Checkpoint, String> {
+    mlc::read(dir, &|_, _| ()).map_err(|e| e.to_string())
+}
+
+fn llama_tiny() -> std::path::PathBuf {
+    common::golden().join("llama-tiny")
+}
+
+/// A writable copy of the golden folder.
+fn copy() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    for entry in fs::read_dir(llama_tiny()).expect("golden").flatten() {
+        let to = dir.path().join(entry.file_name());
+        fs::write(to, fs::read(entry.path()).expect("golden")).expect("copied");
+    }
+    dir
+}
+
+fn edit(dir: &Path, file: &str, edit: impl FnOnce(&mut Value)) {
+    let path = dir.join(file);
+    let mut value = serde_json::from_slice(&fs::read(&path).expect("json")).expect("json");
+    edit(&mut value);
+    fs::write(path, value.to_string()).expect("written");
+}
+
+/// The refusal of a copy whose file was edited.
+fn refusal(file: &str, change: impl FnOnce(&mut Value)) -> String {
+    let dir = copy();
+    edit(dir.path(), file, change);
+    read(dir.path()).map(|_| ()).expect_err("must be refused")
+}
+
+/// What the refusal says, and the edit that provokes it.
+type Case<'a> = (&'a str, &'a dyn Fn(&mut Value));
+
+const INDEX: &str = "ndarray-cache.json";
+const CONFIG: &str = "mlc-chat-config.json";
+
+#[test]
+fn golden_llama_is_read() {
+    let checkpoint = read(&llama_tiny()).expect("whole");
+    let spec = checkpoint.spec();
+    assert_eq!(spec.id, "llama-tiny", "id");
+    assert_eq!(spec.family, Family::Llama, "family");
+    assert_eq!(
+        (
+            spec.hidden_size,
+            spec.vocab_size,
+            spec.rope_theta,
+            spec.max_pages
+        ),
+        (576, 1003, 1e5, 256),
+        "dimensions"
+    );
+    assert_eq!(
+        checkpoint.payload_bytes(),
+        4_312_044,
+        "ParamBytes of the index"
+    );
+    assert_eq!(checkpoint.provenance().weights, Weights::Mlc, "provenance");
+    assert_eq!(checkpoint.provenance().sha256.len(), 64, "checksum");
+
+    // The oracle's embedding rows are the dequantised ones.
+    let golden = Golden::open(llama_tiny().join("expected.safetensors")).expect("golden");
+    let ids = golden.i32("p1.input_ids").expect("ids");
+    let embed = golden.f32("p1.embed").expect("rows");
+    let matrix = checkpoint.matrix(None, Tensor::Embedding);
+    let mut row = vec![0.0; matrix.k];
+    for (&id, expected) in ids.data.iter().zip(embed.data.chunks(matrix.k)) {
+        let (words, scales) = matrix.row(usize::try_from(id).expect("positive"));
+        quantise::dequantise_row(words, scales, &mut row);
+        assert_eq!(row, expected, "row of token {id}");
+    }
+}
+
+#[test]
+fn round_trip_is_exact() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    for (family, tied, name) in [
+        (Family::Llama, true, "llama"),
+        (Family::Phi3, false, "phi3"),
+        (Family::Qwen3, true, "qwen3"),
+    ] {
+        let spec = ModelSpec {
+            id: name.into(),
+            title: name.into(),
+            family,
+            tie_word_embeddings: tied,
+            ..tiny_llama()
+        };
+        let written = synth::checkpoint(&spec, 7).expect("synthetic");
+        let out = dir.path().join(name);
+        mlc::write(&written, &out, &|_, _| ()).expect("written");
+        let back = read(&out).expect("read again");
+        assert_eq!(back.spec(), &spec, "{name}");
+        assert_eq!(
+            back.provenance().title,
+            format!("{name} (synthetic weights)"),
+            "title"
+        );
+        assert_eq!(
+            back.provenance().sha256,
+            written.provenance().sha256,
+            "{name}"
+        );
+        let error = mlc::write(&written, &out, &|_, _| ()).expect_err("not empty");
+        assert!(error.to_string().contains("is not empty"), "{error}");
+    }
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .expect("folder")
+        .flatten()
+        .collect();
+    assert_eq!(names.len(), 3, "no partial folder is left");
+}
+
+#[test]
+fn a_large_tensor_has_a_shard_of_its_own() {
+    let spec = ModelSpec {
+        vocab_size: 1 << 20,
+        ..tiny_llama()
+    };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let written = synth::checkpoint(&spec, 1).expect("synthetic");
+    mlc::write(&written, dir.path(), &|_, _| ()).expect("an empty folder is taken");
+    let index = fs::read(dir.path().join(INDEX)).expect("index");
+    let index: Value = serde_json::from_slice(&index).expect("json");
+    let shards = index["records"].as_array().expect("shards");
+    let sizes: Vec<_> = shards.iter().map(|s| s["nbytes"].as_u64()).collect();
+    assert_eq!(sizes[0], Some(32 << 20), "codes of the embedding");
+    assert_eq!(
+        shards[0]["records"].as_array().map(Vec::len),
+        Some(1),
+        "alone"
+    );
+    assert_eq!(index["metadata"]["ParamSize"], 23, "records");
+    assert_eq!(
+        index["metadata"]["ParamBytes"].as_f64(),
+        Some(written.payload_bytes() as f64),
+        "bytes"
+    );
+    assert_eq!(
+        read(dir.path()).expect("read").provenance().sha256,
+        written.provenance().sha256,
+        "same weights"
+    );
+}
+
+#[test]
+fn a_registered_architecture_is_recognised() {
+    let spec = ModelSpec {
+        num_hidden_layers: 30,
+        ..models::find("smollm2-135m").expect("registered")
+    };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let out = dir.path().join("any-name");
+    mlc::write(
+        &synth::checkpoint(&spec, 3).expect("synthetic"),
+        &out,
+        &|_, _| (),
+    )
+    .expect("written");
+    assert_eq!(read(&out).expect("read").spec(), &spec, "the registry's");
+}
+
+#[test]
+fn damaged_shards_are_refused() {
+    let dir = copy();
+    let shard = dir.path().join("params_shard_1.bin");
+    let mut bytes = fs::read(&shard).expect("shard");
+    bytes[1000] ^= 1;
+    fs::write(&shard, &bytes).expect("written");
+    let text = read(dir.path()).map(|_| ()).expect_err("md5");
+    assert!(text.contains("params_shard_1.bin: md5: expected"), "{text}");
+    bytes.pop();
+    fs::write(&shard, &bytes).expect("written");
+    let text = read(dir.path()).map(|_| ()).expect_err("size");
+    assert!(
+        text.contains("params_shard_1.bin: size: expected 935532 bytes") && text.contains("935531"),
+        "{text}"
+    );
+    fs::remove_file(&shard).expect("removed");
+    let text = read(dir.path()).map(|_| ()).expect_err("absent");
+    assert!(text.contains("params_shard_1.bin"), "{text}");
+}
+
+#[test]
+fn damaged_indexes_are_refused() {
+    let cases: [Case; 15] = [
+        ("nbytes: expected 36108 bytes", &|v| {
+            v["records"][1]["records"][1]["nbytes"] = json!(36_110)
+        }),
+        ("within the 935532 bytes", &|v| {
+            v["records"][1]["records"][1]["byteOffset"] = json!(935_000)
+        }),
+        ("byteOffset: expected a place", &|v| {
+            v["records"][1]["records"][1]["byteOffset"] = json!(u64::MAX);
+        }),
+        ("no overlap with", &|v| {
+            v["records"][1]["records"][1]["byteOffset"] = json!(288_862)
+        }),
+        ("dataPath: expected the name of a file", &|v| {
+            v["records"][0]["dataPath"] = json!("../x.bin")
+        }),
+        ("dataPath", &|v| {
+            v["records"][0]["dataPath"] = json!("/etc/hostname")
+        }),
+        ("md5sum: expected 32", &|v| {
+            v["records"][0]["md5sum"] = Value::Null
+        }),
+        ("dtype: expected uint32, found a float", &|v| {
+            v["records"][0]["records"][0]["dtype"] = json!("float32");
+        }),
+        ("dtype: expected uint32, float16", &|v| {
+            v["records"][0]["records"][0]["dtype"] = json!("int3")
+        }),
+        ("format: expected raw or", &|v| {
+            v["records"][0]["records"][0]["format"] = json!("zstd")
+        }),
+        ("shape: expected [3072, 72]", &|v| {
+            v["records"][0]["records"][0]["shape"] = json!([72, 3072]);
+        }),
+        ("a shape that fits memory", &|v| {
+            v["records"][0]["records"][0]["shape"] = json!([u64::MAX, u64::MAX]);
+        }),
+        (
+            "mlp.gate_up_proj.q_weight (a matrix [3072, 576]) is missing",
+            &|v| {
+                v["records"][0]["records"][0]["name"] =
+                    json!("model.layers.9.mlp.down_proj.q_weight");
+            },
+        ),
+        ("at least one tensor", &|v| v["records"] = json!([])),
+        ("missing field `records`", &|v| *v = json!({})),
+    ];
+    for (expected, change) in cases {
+        let text = refusal(INDEX, change);
+        assert!(text.contains(INDEX), "names the file: {text}");
+        assert!(text.contains(expected), "expected `{expected}`: {text}");
+    }
+}
+
+#[test]
+fn an_unknown_parameter_is_named_with_the_nearest() {
+    let text = refusal(INDEX, |v| {
+        let shards = v["records"].as_array_mut().expect("list");
+        let mut shard = shards[1].clone();
+        let mut extra = shard["records"][2].clone();
+        extra["name"] = json!("model.layers.0.input_layernorm.bias");
+        shard["dataPath"] = json!("copy.bin");
+        shard["records"] = json!([extra]);
+        shards.push(shard);
+    });
+    assert!(
+        text.contains("the nearest is model.layers.0.input_layernorm.weight"),
+        "{text}"
+    );
+}
+
+#[test]
+fn flat_records_are_read() {
+    let dir = copy();
+    edit(dir.path(), INDEX, |v| {
+        let mut flat = Vec::new();
+        for shard in v["records"].as_array().expect("list") {
+            for record in shard["records"].as_array().expect("list") {
+                let mut record = record.clone();
+                record["dataPath"] = shard["dataPath"].clone();
+                record["md5sum"] = shard["md5sum"].clone();
+                flat.push(record);
+            }
+        }
+        v["records"] = Value::Array(flat);
+    });
+    assert_eq!(
+        read(dir.path()).expect("flat").provenance().sha256,
+        read(&llama_tiny()).expect("shards").provenance().sha256,
+        "same weights"
+    );
+}
+
+#[test]
+fn narrow_floats_go_by_their_own_dtype() {
+    // Norms of 1.5 as float32 stored in bf16, as bfloat16 and as plain float32.
+    let base = read(&llama_tiny()).expect("whole");
+    for (dtype, format, bytes) in [
+        ("float32", "f32-to-bf16", vec![0xc0, 0x3f]),
+        ("bfloat16", "raw", vec![0xc0, 0x3f]),
+        ("float32", "raw", vec![0, 0, 0xc0, 0x3f]),
+        // `format` means nothing here.
+        ("float16", "f32-to-bf16", vec![0, 0x3e]),
+    ] {
+        let dir = copy();
+        let data = bytes.repeat(576);
+        fs::write(dir.path().join("norm.bin"), &data).expect("written");
+        edit(dir.path(), INDEX, |v| {
+            let shards = v["records"].as_array_mut().expect("list");
+            for shard in &mut *shards {
+                shard["records"]
+                    .as_array_mut()
+                    .expect("list")
+                    .retain(|r| r["name"] != "model.norm.weight");
+            }
+            shards.push(json!({
+                "dataPath": "norm.bin", "format": "raw-shard", "nbytes": data.len(),
+                "md5sum": md5(&data),
+                "records": [{
+                    "name": "model.norm.weight", "shape": [576], "dtype": dtype,
+                    "format": format, "nbytes": data.len(), "byteOffset": 0,
+                }],
+            }));
+        });
+        let checkpoint = read(dir.path()).expect("whole");
+        assert_eq!(
+            checkpoint.vector(None, Tensor::FinalNorm),
+            vec![f16::from_f32(1.5); 576],
+            "{dtype}, {format}"
+        );
+        assert_eq!(
+            checkpoint.matrix(Some(1), Tensor::Down),
+            base.matrix(Some(1), Tensor::Down),
+            "the rest is untouched"
+        );
+    }
+}
+
+fn md5(data: &[u8]) -> String {
+    use md5::Digest;
+    md5::Md5::digest(data)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
+}
+
+#[test]
+fn odd_configurations_are_refused() {
+    let cases: [Case; 12] = [
+        ("model_config.rope_scaling: expected null", &|v| {
+            v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3"});
+        }),
+        (
+            "model_config.hiden_size: expected no such key (did you mean hidden_size?)",
+            &|v| {
+                v["model_config"]["hiden_size"] = json!(576);
+            },
+        ),
+        (
+            "model_type: expected llama, phi3 or qwen3, found \"gpt2\"",
+            &|v| {
+                v["model_type"] = json!("gpt2");
+            },
+        ),
+        ("quantization: expected q4f16_1, found \"q0f32\"", &|v| {
+            v["quantization"] = json!("q0f32")
+        }),
+        (
+            "model_config.hidden_size: expected an integer from 1",
+            &|v| {
+                v["model_config"]["hidden_size"] = json!(-1);
+            },
+        ),
+        ("model_config.vocab_size", &|v| {
+            v["model_config"]["vocab_size"] = json!(1_u64 << 40)
+        }),
+        (
+            "model_config.num_hidden_layers: expected at most the 23 records",
+            &|v| {
+                v["model_config"]["num_hidden_layers"] = json!(1_000_000);
+            },
+        ),
+        ("head_dim", &|v| v["model_config"]["head_dim"] = json!(60)),
+        (
+            "model_config.rms_norm_eps: expected a number above 0",
+            &|v| {
+                v["model_config"]["rms_norm_eps"] = json!(0);
+            },
+        ),
+        ("model_config.position_embedding_base", &|v| {
+            v["model_config"]["position_embedding_base"] = Value::Null;
+        }),
+        ("model_config: expected an object, found nothing", &|v| {
+            v.as_object_mut().expect("object").remove("model_config");
+        }),
+        ("attention_bias: expected false", &|v| {
+            v["model_config"]["attention_bias"] = json!(true)
+        }),
+    ];
+    for (expected, change) in cases {
+        let text = refusal(CONFIG, change);
+        assert!(text.contains(expected), "expected `{expected}`: {text}");
+    }
+    let empty = tempfile::tempdir().expect("temporary folder");
+    let text = read(empty.path()).map(|_| ()).expect_err("empty");
+    assert!(text.contains(CONFIG), "{text}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn mutated_text_never_panics(
+        file in prop::sample::select(vec![INDEX, CONFIG]),
+        edits in prop::collection::vec((0_usize..5000, 32_u8..127), 1..6),
+    ) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        for name in [INDEX, CONFIG] {
+            let mut text = fs::read(llama_tiny().join(name)).expect("golden");
+            if name == file {
+                for &(at, value) in &edits {
+                    let at = at % text.len();
+                    text[at] = value;
+                }
+            }
+            fs::write(dir.path().join(name), text).expect("written");
+        }
+        // The shards are absent, so nothing heavy follows.
+        prop_assert!(read(dir.path()).is_err(), "no shards");
+    }
+}

@@ -1,0 +1,80 @@
+//! The q4f16_1 quantiser and the GGUF block decoders against golden data, bit
+//! for bit.
+
+mod common;
+
+use half::f16;
+use proptest::prelude::*;
+use reference::gguf::{self, BlockType};
+use reference::golden::Golden;
+use reference::quantise;
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn q4f16_1_equals_golden() {
+    let golden = Golden::open(common::golden().join("quant/q4f16_1.safetensors")).expect("golden");
+    let mut cases = 0;
+    for name in golden.names().expect("names") {
+        let Some(case) = name.strip_suffix(".q_weight") else {
+            continue;
+        };
+        let words = golden.u32(&name).expect("q_weight");
+        let scales = golden.f16(&format!("{case}.q_scale")).expect("q_scale");
+        let dequant = golden.f32(&format!("{case}.dequant")).expect("dequant");
+        let k = dequant.shape[1];
+        let ours = quantise::dequantise(&words.data, &scales.data, k);
+        assert_eq!(bits(&ours), bits(&dequant.data), "{case}, dequantised");
+        // `allcodes` has code 15 and no raw weights: no quantiser makes it.
+        if let Ok(raw) = golden.f32(&format!("{case}.raw")) {
+            let ours = quantise::quantise(&raw.data, k).expect("finite");
+            assert_eq!(ours.words, words.data, "{case}, codes");
+            assert_eq!(ours.scales, scales.data, "{case}, scales");
+        }
+        cases += 1;
+    }
+    assert_eq!(cases, 7, "all cases");
+}
+
+#[test]
+fn gguf_blocks_equal_golden() {
+    let golden = Golden::open(common::golden().join("quant/gguf.safetensors")).expect("golden");
+    let mut cases = 0;
+    for block_type in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q8_0] {
+        for size in ["3x1536", "5x64", "8x256"] {
+            let case = format!("gguf.{}.{size}", block_type.name());
+            let blocks = golden.u8(&format!("{case}.blocks")).expect("blocks");
+            let dequant = golden.f32(&format!("{case}.dequant")).expect("dequant");
+            let mut ours = vec![0.0; dequant.data.len()];
+            gguf::dequantise(block_type, &blocks.data, &mut ours);
+            assert_eq!(bits(&ours), bits(&dequant.data), "{case}");
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 9, "all cases");
+}
+
+proptest! {
+    #[test]
+    fn error_is_at_most_half_a_step(weights in prop::collection::vec(-8.0_f32..8.0, 64)) {
+        let quantised = quantise::quantise(&weights, 64).expect("finite");
+        let back = quantise::dequantise(&quantised.words, &quantised.scales, 64);
+        for (i, (a, b)) in weights.iter().zip(&back).enumerate() {
+            let step = quantised.scales[i / 32].to_f32();
+            // f16 rounding of weight and scale comes on top.
+            let bound = 0.5 * step + 8.0 * f16::EPSILON.to_f32() * step.max(a.abs());
+            prop_assert!((a - b).abs() <= bound, "{a} became {b}, step {step}");
+        }
+        prop_assert!(
+            quantised.words.iter().all(|w| (0..8).all(|i| w >> (4 * i) & 15 <= 14)),
+            "codes 0 to 14"
+        );
+    }
+
+    #[test]
+    fn any_weights_are_quantised_or_refused(weights in prop::collection::vec(any::<f32>(), 32)) {
+        let _ = quantise::quantise(&weights, 32);
+    }
+}
