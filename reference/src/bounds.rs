@@ -289,14 +289,16 @@ pub fn softmax_relative(
     merges: usize,
 ) -> Vec<f64> {
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let max_error = errors.iter().copied().fold(0.0, f64::max);
     let exps = (longest_rise(scores, errors) + merges + 1) as f64;
     let sums = gamma(sum_roundings + 1);
     let scores = scores.iter().zip(errors);
     scores
         .map(|(&score, &error)| {
-            let t = max - score + error;
+            let t = max + max_error - score + error;
             let exponentials = (3.0 * exps + 2.0 * t) * 2.0 * U + exps * U + U * t;
-            error.exp() * (1.0 + exponentials) * (1.0 + sums) - 1.0
+            // The factors 1 + d multiply to at most exp(sum |d|).
+            (1.0 + sums) * (error + exponentials).exp() - 1.0
         })
         .collect()
 }
