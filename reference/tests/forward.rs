@@ -11,7 +11,7 @@ use mlc::Tiny;
 use reference::forward::{ForwardError, Trace, TraceRows};
 use reference::{Forward, Matrix, Numerics, Weights};
 use std::collections::BTreeMap;
-use support::{Array, golden, max_difference, relative_rms, safetensors};
+use support::{Array, golden, max_difference, safetensors};
 
 /// README of the golden data, "other f32 code", dense models: the oracle is
 /// f32, so this is mostly its own error (measured: 3.3e-6 and 4.0e-5).
@@ -99,6 +99,14 @@ fn matches_golden(name: &str) {
     );
 }
 
+/// Root mean square of the difference, relative to that of `expected`.
+fn relative_rms(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len(), "equal lengths");
+    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+    let difference = squares(&mut found.iter().zip(expected).map(|(f, e)| f - e));
+    (difference / squares(&mut expected.iter().copied())).sqrt()
+}
+
 fn mean_nll(logits: &[Vec<f64>], ids: &[u32]) -> f64 {
     let nll = |(logits, &next): (&Vec<f64>, &u32)| {
         let sum: f64 = logits.iter().map(|l| l.exp()).sum();
@@ -137,11 +145,18 @@ fn cached_equals_full(name: &str, case: &Case) {
             let ids = case.prompt(prompt);
             let full = case.forward(numerics).prefill_all(&ids).expect("runs");
             let mut forward = case.forward(numerics);
-            for (&id, full) in ids.iter().zip(&full) {
-                let cached = forward.step(id).expect("runs");
-                assert_eq!(&cached, full, "{name} {prompt} {numerics:?}: cached = full");
-            }
+            let step = |&id: &u32| forward.step(id).expect("runs");
+            let cached: Vec<Vec<f64>> = ids.iter().map(step).collect();
+            assert_eq!(cached, full, "{name} {prompt} {numerics:?}: cached = full");
         }
+    }
+    // p1 alone has the oracle's own cached logits of every position.
+    let mut forward = case.forward(Numerics::Formula);
+    let expected = case.expected["p1.logits_cached"].rows();
+    for (id, expected) in case.prompt("p1").into_iter().zip(expected) {
+        let logits = forward.step(id).expect("runs");
+        let max = max_difference(&logits, expected);
+        assert!(max < ORACLE_MAX, "{name}: step by step, off by {max:.2e}");
     }
 }
 
@@ -160,12 +175,15 @@ fn qwen3_tiny() {
     matches_golden("qwen3-tiny");
 }
 
+/// What is wrong, and how to make it so.
+type Mistake = (&'static str, fn(&mut Tiny));
+
 /// Mistakes of weights or layout that the limits above must not let pass.
 #[test]
 fn mistakes_exceed_the_limits() {
     for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny"] {
         let Some(case) = Case::load(name) else { return };
-        let mistakes: [(&str, fn(&mut Tiny)); 4] = [
+        let mistakes: [Mistake; 4] = [
             ("+1 on gammas", plus_one_on_gammas),
             ("gate and up swapped", swap_gate_up),
             ("interleaved RoPE", interleave_rope),
