@@ -1,5 +1,6 @@
 //! A model's weights in memory, in q4f16_1, complete and of the right shapes.
 
+use crate::matrix::Matrix;
 use half::f16;
 use kernels::{
     models::{Family, ModelSpec, Shape, SpecError, Tensor},
@@ -19,7 +20,7 @@ const _: () = assert!(
 /// Where weights come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Weights {
+pub enum Container {
     /// An MLC checkpoint folder.
     Mlc,
     /// A GGUF file, requantised.
@@ -32,10 +33,10 @@ pub enum Weights {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Where the weights come from.
-    pub weights: Weights,
+    pub weights: Container,
     /// The name to print, e.g. `SmolLM2 (requantised)`.
     pub title: String,
-    /// Lower-case hex: of the source file for [`Weights::Gguf`], otherwise of
+    /// Lower-case hex: of the source file for [`Container::Gguf`], otherwise of
     /// the weights themselves ([`Checkpoint::payload_sha256`]).
     pub sha256: String,
     /// Further remarks, one sentence each.
@@ -58,31 +59,6 @@ pub enum Stored {
     },
     /// An f16 vector.
     Vector(Vec<f16>),
-}
-
-/// A borrowed q4f16_1 matrix: `w = (code - 7) * scale`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Matrix<'a> {
-    /// Output rows.
-    pub rows: usize,
-    /// Input width.
-    pub k: usize,
-    /// `[rows, k / 8]`: eight codes a word, lowest nibble first.
-    pub words: &'a [u32],
-    /// `[rows, k / 32]`.
-    pub scales: &'a [f16],
-}
-
-impl<'a> Matrix<'a> {
-    /// One row's codes `[k / 8]` and scales `[k / 32]`.
-    pub fn row(&self, row: usize) -> (&'a [u32], &'a [f16]) {
-        let words = self.words.len() / self.rows;
-        let scales = self.scales.len() / self.rows;
-        (
-            &self.words[row * words..][..words],
-            &self.scales[row * scales..][..scales],
-        )
-    }
 }
 
 /// Address of a parameter: its layer, if it has one, and its kind.
@@ -372,6 +348,20 @@ fn describe_stored(stored: &Stored) -> String {
             scales.len()
         ),
         Stored::Vector(values) => format!("a vector [{}]", values.len()),
+    }
+}
+
+impl crate::forward::Weights for Checkpoint {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix<'_> {
+        self.matrix(layer, tensor)
+    }
+
+    fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16] {
+        self.vector(layer, tensor)
     }
 }
 

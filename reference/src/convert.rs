@@ -1,9 +1,9 @@
 //! GGUF to q4f16_1: a Llama-family file becomes a checkpoint of a registered
-//! model. Weights are decoded and quantised again, so the result is an
+//! model. Container are decoded and quantised again, so the result is an
 //! approximation of the file and its title says "(requantised)".
 
 use crate::checkpoint::{
-    Checkpoint, CheckpointError, Key, Progress, Provenance, Stored, Weights, describe, hex,
+    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe, hex,
 };
 use crate::gguf::{Gguf, GgufError, TensorInfo};
 use crate::quantise::quantise_row;
@@ -135,7 +135,7 @@ pub fn from_gguf(
         .collect::<Result<_, ConvertError>>()?;
     let sha256 = hex(&Sha256::digest(gguf.bytes()));
     let provenance = Provenance {
-        weights: Weights::Gguf,
+        weights: Container::Gguf,
         title: format!("{} (requantised)", spec.title),
         notes: vec![format!(
             "q4f16_1 made from the decoded weights of the GGUF with sha256 {sha256}"

@@ -4,13 +4,22 @@
 //! Nothing in here reads an environment variable or opens a GPU: folders,
 //! endpoints and commands come in as arguments ([`fetch::Sources`]).
 
+pub mod bounds;
 pub mod checkpoint;
 pub mod convert;
 pub mod fetch;
+pub mod forward;
 pub mod gguf;
 pub mod golden;
+pub mod matrix;
 pub mod mlc;
+pub mod numerics;
 pub mod quantise;
+pub mod roles;
 pub mod synth;
 
-pub use checkpoint::{Checkpoint, Matrix, Provenance, Weights};
+pub use bounds::Expected;
+pub use checkpoint::{Checkpoint, Provenance};
+pub use forward::{Forward, Weights};
+pub use matrix::Matrix;
+pub use numerics::Numerics;

@@ -14,7 +14,7 @@ mod write;
 pub use write::write;
 
 use crate::checkpoint::{
-    Checkpoint, CheckpointError, Progress, Provenance, Stored, Weights, supported,
+    Checkpoint, CheckpointError, Container, Progress, Provenance, Stored, supported,
 };
 use config::Config;
 use index::{Index, Part};
@@ -177,7 +177,7 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, MlcError> 
         None => (spec.title.clone(), Vec::new()),
     };
     let provenance = Provenance {
-        weights: Weights::Mlc,
+        weights: Container::Mlc,
         title,
         sha256: String::new(),
         notes,

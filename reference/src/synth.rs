@@ -7,7 +7,9 @@
 //! `sqrt(2 layers)`. The residual thus stays near 1, far inside f16, and logits
 //! have a standard deviation of about 1.6 (measured on three models).
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Key, Provenance, Stored, Weights, supported};
+use crate::checkpoint::{
+    Checkpoint, CheckpointError, Container, Key, Provenance, Stored, supported,
+};
 use half::f16;
 use kernels::models::{ModelSpec, Shape, Tensor};
 use rand_core::{Rng, SeedableRng};
@@ -35,7 +37,7 @@ pub fn checkpoint(spec: &ModelSpec, seed: u64) -> Result<Checkpoint, CheckpointE
         .map(|key| (key, parameter(spec, seed, key)))
         .collect();
     let provenance = Provenance {
-        weights: Weights::Synthetic,
+        weights: Container::Synthetic,
         title: format!("{} (synthetic weights)", spec.title),
         sha256: String::new(),
         notes: vec![format!("synthetic weights of seed {seed}")],

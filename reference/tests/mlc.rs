@@ -7,7 +7,7 @@ use common::tiny_llama;
 use half::f16;
 use kernels::models::{self, Family, ModelSpec, Tensor};
 use proptest::prelude::*;
-use reference::checkpoint::Weights;
+use reference::checkpoint::Container;
 use reference::golden::Golden;
 use reference::{Checkpoint, mlc, quantise, synth};
 use serde_json::{Value, json};
@@ -73,7 +73,11 @@ fn golden_llama_is_read() {
         4_312_044,
         "ParamBytes of the index"
     );
-    assert_eq!(checkpoint.provenance().weights, Weights::Mlc, "provenance");
+    assert_eq!(
+        checkpoint.provenance().weights,
+        Container::Mlc,
+        "provenance"
+    );
     assert_eq!(checkpoint.provenance().sha256.len(), 64, "checksum");
 
     // The oracle's embedding rows are the dequantised ones.
@@ -83,8 +87,7 @@ fn golden_llama_is_read() {
     let matrix = checkpoint.matrix(None, Tensor::Embedding);
     let mut row = vec![0.0; matrix.k];
     for (&id, expected) in ids.data.iter().zip(embed.data.chunks(matrix.k)) {
-        let (words, scales) = matrix.row(usize::try_from(id).expect("positive"));
-        quantise::dequantise_row(words, scales, &mut row);
+        matrix.row_into(usize::try_from(id).expect("positive"), &mut row);
         assert_eq!(row, expected, "row of token {id}");
     }
 }

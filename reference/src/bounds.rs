@@ -1,0 +1,387 @@
+//! How far a correct kernel may be from the f64 truth, per element.
+//!
+//! # Assumptions
+//! WGSL says that f32 `+`, `-` and `*` are correctly rounded but names no
+//! rounding direction, and lets a conversion to f16 go either way. Every limit
+//! here assumes round to nearest, which all drivers in use do for f32; a device
+//! that rounds f16 stores otherwise is judged with [`Store::F16Either`]. Values
+//! in f32 that are too small to be normal (below 2^-126) may be flushed; that is
+//! covered by the absolute part of an f16 store and by [`F32_FLOOR`].
+//!
+//! # Method
+//! One rounding multiplies by `1 + d`, `|d| <= u = 2^-24`. A value that went
+//! through at most `c` roundings is off by a factor within `1 +- gamma(c)`,
+//! `gamma(c) = c u / (1 - c u)` (Higham, *Accuracy and Stability*, section 3.1).
+//! A sum of products is therefore off by at most `gamma(c) sum |w_i x_i|`,
+//! whatever the order of its additions, if `c` counts the roundings on the
+//! longest path from a term to the result: [`Accumulation::roundings`].
+//! Built-in functions add what WGSL's accuracy table allows them.
+
+/// Unit roundoff of f32, half a ULP relative to 1.
+pub const U: f64 = 1.0 / (1u64 << 24) as f64;
+/// Unit roundoff of f16.
+pub const U_F16: f64 = 1.0 / 2048.0;
+/// Half the distance of f16 values below 2^-14.
+pub const F16_FLOOR: f64 = 1.0 / (1u64 << 25) as f64;
+/// Smallest normal f32: what a flush to zero can cost.
+pub const F32_FLOOR: f64 = f32::MIN_POSITIVE as f64;
+/// Relative error of a division: 2.5 ULP of at most `2 u` each.
+pub const DIVISION: f64 = 5.0 * U;
+/// Relative error of `inverseSqrt`: 2 ULP.
+pub const INVERSE_SQRT: f64 = 4.0 * U;
+/// Steepest slope of `silu`, at 2.4 (1.09984).
+const SILU_SLOPE: f64 = 1.1;
+
+/// A role's true output and how far a correct kernel may be from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// The truth, unrounded unless the role says otherwise.
+    pub value: Vec<f64>,
+    /// Largest allowed absolute difference of each element.
+    pub limit: Vec<f64>,
+}
+
+/// The element of an output that uses most of its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worst {
+    /// Index of the element.
+    pub index: usize,
+    /// What the kernel gave.
+    pub found: f64,
+    /// The truth.
+    pub value: f64,
+    /// The limit.
+    pub limit: f64,
+    /// Difference over limit; above 1 (or infinite) is a failure.
+    pub used: f64,
+}
+
+impl Expected {
+    /// Values and limits from pairs.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let (value, limit) = pairs.into_iter().unzip();
+        Self { value, limit }
+    }
+
+    /// The element of `found` that uses most of its limit; none when empty.
+    /// A value that is not finite where the truth is, and any length that
+    /// differs, uses infinitely much, so NaN never passes by comparison.
+    pub fn worst(&self, found: &[f64]) -> Option<Worst> {
+        if found.len() != self.value.len() {
+            return Some(Worst {
+                index: found.len().min(self.value.len()),
+                found: f64::NAN,
+                value: f64::NAN,
+                limit: 0.0,
+                used: f64::INFINITY,
+            });
+        }
+        let all = self.value.iter().zip(&self.limit).zip(found).enumerate();
+        all.map(|(index, ((&value, &limit), &found))| {
+            let difference = (found - value).abs();
+            let used = if found == value {
+                0.0
+            } else if difference.is_finite() && limit >= 0.0 {
+                // 0 / 0 cannot occur: an equal value was taken above.
+                difference / limit
+            } else {
+                f64::INFINITY
+            };
+            Worst {
+                index,
+                found,
+                value,
+                limit,
+                used,
+            }
+        })
+        .max_by(|a, b| a.used.total_cmp(&b.used))
+    }
+
+    /// Whether every element of `found` is within its limit.
+    pub fn accepts(&self, found: &[f64]) -> bool {
+        self.worst(found).is_none_or(|worst| worst.used <= 1.0)
+    }
+}
+
+/// `c u / (1 - c u)`: relative error after `c` f32 roundings.
+pub fn gamma(roundings: usize) -> f64 {
+    let cu = roundings as f64 * U;
+    cu / (1.0 - cu)
+}
+
+/// How a kernel forms a sum of products in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accumulation {
+    /// Terms that one invocation adds one after the other.
+    pub serial: usize,
+    /// Levels of the reduction across invocations.
+    pub depth: usize,
+}
+
+impl Accumulation {
+    /// One invocation adds all `k` terms.
+    pub const fn serial(k: usize) -> Self {
+        Self {
+            serial: k,
+            depth: 0,
+        }
+    }
+
+    /// `threads` invocations take steps of `width` terms in turn (8 for a word
+    /// of int4 codes, 1 for an element), then a tree adds their sums.
+    ///
+    /// # Panics
+    /// When `threads` or `width` is zero.
+    pub const fn strided(k: usize, threads: usize, width: usize) -> Self {
+        assert!(threads > 0 && width > 0, "a kernel has threads and a step");
+        Self {
+            serial: k.div_ceil(width).div_ceil(threads) * width,
+            depth: threads.next_power_of_two().trailing_zeros() as usize,
+        }
+    }
+
+    /// Roundings on the longest path from a term to the sum: its additions,
+    /// plus two for the products with the activation and with the scale.
+    pub const fn roundings(self) -> usize {
+        self.serial + self.depth + 2
+    }
+
+    /// Relative error of the sum against the sum of the terms' magnitudes.
+    pub fn gamma(self) -> f64 {
+        gamma(self.roundings())
+    }
+}
+
+/// How an output is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// As f32: exact.
+    F32,
+    /// As the nearest f16.
+    F16,
+    /// As one of the two f16 neighbours, as far as WGSL promises.
+    F16Either,
+}
+
+impl Store {
+    /// Limit of a stored value whose f32 value is within `error` of `y`.
+    ///
+    /// The store rounds what was computed, `|y| + error` at most: half a ULP
+    /// (2^-11 relative, 2^-25 where f16 is subnormal), twice that when the
+    /// direction is open.
+    pub fn limit(self, y: f64, error: f64) -> f64 {
+        let store = U_F16 * (y.abs() + error) + F16_FLOOR;
+        match self {
+            Self::F32 => error + F32_FLOOR,
+            Self::F16 => error + store,
+            Self::F16Either => error + 2.0 * store,
+        }
+    }
+
+    /// Values with the limits after storing; `errors` are those in f32.
+    pub fn expected(self, value: Vec<f64>, errors: &[f64]) -> Expected {
+        let limit = value.iter().zip(errors);
+        let limit = limit.map(|(&y, &error)| self.limit(y, error)).collect();
+        Expected { value, limit }
+    }
+}
+
+/// Error of each dot product before its store: `gamma(c) sum |w_i x_i|`.
+/// `magnitudes` are those sums ([`crate::Matrix::matvec_abs`]).
+pub fn dot_errors(magnitudes: &[f64], form: Accumulation) -> Vec<f64> {
+    magnitudes.iter().map(|sum| form.gamma() * sum).collect()
+}
+
+/// Relative error of `x * inverseSqrt(sum x^2 / n + eps) * gamma`.
+///
+/// All terms of the sum are positive, so it is relatively off by
+/// `gamma(c)`; then come one division (2.5 ULP; a product with a rounded
+/// `1 / n` is within it), one addition, and eps as an f32. The inverse square
+/// root halves a relative error to first order: `(1 - d)^(-1/2) - 1` is the
+/// worse side. It adds its own 2 ULP, and two products follow.
+pub fn rms_norm_relative(form: Accumulation) -> f64 {
+    let sum = gamma(form.roundings() + 2) + DIVISION * (1.0 + gamma(form.roundings() + 2));
+    (1.0 - sum).powf(-0.5) * (1.0 + INVERSE_SQRT) * (1.0 + U).powi(2) - 1.0
+}
+
+/// Accuracy of the sines and cosines of RoPE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trig {
+    /// Absolute error of `sin` and `cos` for the angle they are given.
+    pub function: f64,
+    /// Error of that angle, relative to the unreduced angle.
+    pub angle: f64,
+}
+
+impl Trig {
+    /// What WGSL promises: 2^-11 absolute within [-pi, pi]. The angle is
+    /// `position * inv_freq` in f32: half a ULP for the table's entry, half for
+    /// the product, and two roundings to reduce it by `2 pi` in two parts.
+    pub const CONFORMANT: Self = Self {
+        function: 1.0 / 2048.0,
+        angle: 4.0 * U,
+    };
+
+    /// Error of `sin` or `cos` of `angle` (radians, unreduced): the slope of
+    /// either is at most 1.
+    pub fn error(self, angle: f64) -> f64 {
+        self.function + self.angle * angle.abs()
+    }
+}
+
+/// Error of one half of a rotated pair, `c a - s b` or `c b + s a`, in f32.
+///
+/// `trig` is the absolute error of `c` and `s`, `error` the pair's own errors.
+/// Two products and one addition follow, so each term sees two roundings.
+/// `|c|` and `|s|` are at most `1 + trig`.
+pub fn rotation_error(pair: [f64; 2], error: [f64; 2], trig: f64) -> f64 {
+    let computed = pair[0].abs() + error[0] + pair[1].abs() + error[1];
+    trig * computed + error[0] + error[1] + gamma(2) * (1.0 + trig) * computed
+}
+
+/// Relative error of `exp(x)`: WGSL allows `3 + 2 |x|` ULP, `2 u` each.
+pub fn exp_relative(x: f64) -> f64 {
+    (3.0 + 2.0 * x.abs()) * 2.0 * U
+}
+
+/// Error in f32 of `silu(g) u` for `g` and `u` that are off by the given errors.
+///
+/// silu is at most 1.1 steep, which carries the error of `g`. In
+/// `g / (1 + exp(-g))` the exponential's relative error `e` moves the
+/// denominator by `e exp(-g) / (1 + exp(-g))`; one addition, one division
+/// and one product follow. Where `exp(-g)` exceeds f32 (`g < -88`), silu is
+/// below 2^-120 and whatever the division returns is under the f16 floor.
+pub fn silu_mul_error(g: f64, g_error: f64, u: f64, u_error: f64) -> f64 {
+    let silu = silu(g).abs();
+    let denominator = exp_relative(g.abs() + g_error) / (1.0 + (g - g_error).exp()) + U;
+    let relative = (1.0 + DIVISION) / (1.0 - denominator) - 1.0;
+    let slope = SILU_SLOPE * g_error;
+    let silu_error = slope + (silu + slope) * relative;
+    let product = silu_error * (u.abs() + u_error) + silu * u_error;
+    product + U * (silu * u.abs() + product)
+}
+
+/// `g / (1 + e^-g)`.
+pub fn silu(g: f64) -> f64 {
+    g / (1.0 + (-g).exp())
+}
+
+/// Error of the weights of an online softmax over f32 scores.
+///
+/// The weight of key `j`, `exp(s_j - m)`, is built as a product of
+/// exponentials whenever the running maximum rises, and the exponents telescope
+/// to `t_j = m - s_j` with `|x|` summing to `t_j`. Its relative error is
+///
+/// * `expm1(e_j)` for the score's own error `e_j` (the maximum's cancels: the
+///   same computed value stands in numerator and denominator);
+/// * `u t_j` for rounding the subtractions;
+/// * `(3 n + 2 t_j)` ULP for `n` exponentials, and `n` roundings for their
+///   products. `n` is bounded by [`longest_rise`], for any order-preserving
+///   division of the keys among invocations or parts, plus `merges` where
+///   their results are combined. `exp(0)` is taken as exactly 1.
+///
+/// `sum_roundings` counts the additions of a numerator or the denominator.
+pub fn softmax_relative(
+    scores: &[f64],
+    errors: &[f64],
+    sum_roundings: usize,
+    merges: usize,
+) -> Vec<f64> {
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let max_error = errors.iter().copied().fold(0.0, f64::max);
+    let exps = (longest_rise(scores, errors) + merges + 1) as f64;
+    let sums = gamma(sum_roundings + 1);
+    let scores = scores.iter().zip(errors);
+    scores
+        .map(|(&score, &error)| {
+            let t = max + max_error - score + error;
+            let exponentials = (3.0 * exps + 2.0 * t) * 2.0 * U + exps * U + U * t;
+            // The factors 1 + d multiply to at most exp(sum |d|).
+            (1.0 + sums) * (error + exponentials).exp() - 1.0
+        })
+        .collect()
+}
+
+/// Error of `sum w_j v_j / sum w_j` in f32, given the true normalised weights,
+/// their relative errors, the values of one dimension and the true result.
+///
+/// With `N' = N + dN` and `D' = D (1 + d)`: `o' - o = (dN - o d D) / D'`, so
+/// `|o' - o| <= (sum p_j r_j |v_j| + |o| R) / (1 - R)`, `R = sum p_j r_j`; the
+/// division adds its own 2.5 ULP.
+pub fn weighted_mean_error(
+    weights: &[f64],
+    relative: &[f64],
+    values: impl Iterator<Item = f64>,
+    result: f64,
+) -> f64 {
+    let (mut numerator, mut total) = (0.0, 0.0);
+    for ((p, r), v) in weights.iter().zip(relative).zip(values) {
+        numerator += p * r * v.abs();
+        total += p * r;
+    }
+    if total >= 1.0 {
+        return f64::INFINITY;
+    }
+    let error = (numerator + result.abs() * total) / (1.0 - total);
+    error + DIVISION * (result.abs() + error)
+}
+
+/// How often a running maximum can rise over any subsequence of `scores`, each
+/// known to within its error: the longest chain in which each element may
+/// exceed the one before.
+pub fn longest_rise(scores: &[f64], errors: &[f64]) -> usize {
+    // lowest[n]: the least lower end among chains of n + 1 elements.
+    let mut lowest: Vec<f64> = Vec::new();
+    for (score, error) in scores.iter().zip(errors) {
+        let before = lowest.iter().rposition(|low| *low < score + error);
+        let length = before.map_or(0, |n| n + 1);
+        if length == lowest.len() {
+            lowest.push(score - error);
+        } else {
+            lowest[length] = lowest[length].min(score - error);
+        }
+    }
+    lowest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roundings_of_the_two_matmul_forms() {
+        assert_eq!(Accumulation::serial(576).roundings(), 578, "row form");
+        let tree = Accumulation::strided(576, 64, 8);
+        assert_eq!((tree.serial, tree.depth), (16, 6), "72 words, 64 threads");
+        assert_eq!(Accumulation::strided(3072, 64, 8).serial, 48, "K / 64");
+    }
+
+    #[test]
+    fn nothing_that_is_not_a_number_passes() {
+        let expected = Expected::from_pairs([(1.0, 0.5), (2.0, 0.0)]);
+        assert!(expected.accepts(&[1.5, 2.0]), "on the limit, and exact");
+        assert!(!expected.accepts(&[1.6, 2.0]), "beyond the limit");
+        assert!(!expected.accepts(&[1.0, 2.1]), "a limit of zero");
+        assert!(!expected.accepts(&[f64::NAN, 2.0]), "NaN");
+        assert!(!expected.accepts(&[f64::INFINITY, 2.0]), "infinity");
+        assert!(!expected.accepts(&[1.0]), "an element is missing");
+    }
+
+    #[test]
+    fn rises_are_counted_over_subsequences() {
+        let exact = |scores: &[f64]| longest_rise(scores, &vec![0.0; scores.len()]);
+        assert_eq!(exact(&[3.0, 1.0, 2.0, 5.0, 4.0]), 3, "1 2 5");
+        assert_eq!(exact(&[1.0; 4]), 1, "equal scores do not rise");
+        assert_eq!(longest_rise(&[1.0; 4], &[0.1; 4]), 4, "but may, unrounded");
+    }
+
+    #[test]
+    fn silu_slope_is_the_steepest() {
+        let steepest = (-4000..4000)
+            .map(|i| f64::from(i) / 400.0)
+            .map(|g| (silu(g + 1e-6) - silu(g - 1e-6)) / 2e-6)
+            .fold(0.0, f64::max);
+        assert!((1.099..SILU_SLOPE).contains(&steepest), "{steepest}");
+    }
+}

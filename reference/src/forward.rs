@@ -1,0 +1,498 @@
+//! The whole forward pass: embedding to logits, with its own KV cache.
+
+use crate::numerics::decode;
+use crate::roles::attention::AttentionShape;
+use crate::roles::qkv_fused::{Qkv, QkvShape};
+use crate::roles::rope::Rope;
+use crate::roles::{
+    RoleError, add_norm, argmax, attention, embedding, fused_ffn, qk_norm, qkv_fused, rms_norm,
+};
+use crate::{Matrix, Numerics};
+use half::f16;
+use kernels::models::Family;
+use kernels::{ModelSpec, Tensor};
+use rayon::prelude::*;
+
+/// Tokens that a prefill takes through the layers together; bounds its memory.
+const CHUNK: usize = 64;
+
+/// A model's weights, as a checkpoint or a generator holds them.
+pub trait Weights {
+    /// The model's constants.
+    fn spec(&self) -> &ModelSpec;
+
+    /// A quantised matrix of the shape that [`ModelSpec::shape`] gives.
+    /// Called only for parameters that the model has.
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix<'_>;
+
+    /// An f16 vector, likewise.
+    fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16];
+}
+
+/// Why a forward pass could not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardError {
+    /// The model has layers that this reference does not know.
+    #[error("model {model}: the reference runs llama, phi3 and qwen3 layers, not {family:?}")]
+    Family {
+        /// The model's id.
+        model: String,
+        /// Its family.
+        family: Family,
+    },
+    /// The KV cache is full.
+    #[error("{needed} positions are more than the {max} that the model's pages hold")]
+    Context {
+        /// Positions asked for.
+        needed: usize,
+        /// Positions that fit.
+        max: usize,
+    },
+    /// A prompt without tokens.
+    #[error("an empty prompt has no last position")]
+    Empty,
+    /// Nothing was fed since the last reset or truncation.
+    #[error("no logits to continue from: feed a token first")]
+    NoLogits,
+    /// The logits contain NaN, so there is no greatest.
+    #[error("the logits at position {position} contain NaN")]
+    NotANumber {
+        /// The position whose logits they are.
+        position: usize,
+    },
+    /// A role's input is out of range.
+    #[error(transparent)]
+    Role(#[from] RoleError),
+}
+
+/// One step of a greedy continuation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Greedy {
+    /// The token with the greatest logit.
+    pub token: u32,
+    /// Its logit minus the next greatest.
+    pub gap: f64,
+}
+
+/// Which positions of a prefill a [`Trace`] keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceRows {
+    /// The last position only.
+    Last,
+    /// Every position.
+    All,
+}
+
+/// What a pass computed on the way, in the order of computation.
+///
+/// Stages are `embed`; per layer L `layers.L.` + `input_norm`, `q`, `k`, `v`
+/// (rotated, as cached), `attention`, `mixer_out` (after the output
+/// projection), `post_attn_residual`, `post_attn_norm`, `ffn_act` (silu(gate) *
+/// up), `ffn_out` (after the down projection), `out` (the residual); then
+/// `final_norm`. With [`Numerics::Faithful`] they are as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    rows: TraceRows,
+    stages: Vec<(String, Vec<Vec<f64>>)>,
+}
+
+impl Trace {
+    /// An empty trace.
+    pub fn new(rows: TraceRows) -> Self {
+        Self {
+            rows,
+            stages: Vec::new(),
+        }
+    }
+
+    /// Stage names with their kept rows, in the order of computation.
+    pub fn stages(&self) -> impl Iterator<Item = (&str, &[Vec<f64>])> {
+        self.stages
+            .iter()
+            .map(|(name, rows)| (name.as_str(), rows.as_slice()))
+    }
+
+    /// The kept rows of one stage, oldest position first.
+    pub fn get(&self, name: &str) -> Option<&[Vec<f64>]> {
+        let stage = self.stages.iter().find(|(known, _)| known == name);
+        stage.map(|(_, rows)| rows.as_slice())
+    }
+
+    fn record(&mut self, name: String, rows: &[Vec<f64>]) {
+        let index = match self.stages.iter().position(|(known, _)| *known == name) {
+            Some(index) => index,
+            None => {
+                self.stages.push((name, Vec::new()));
+                self.stages.len() - 1
+            }
+        };
+        let kept = &mut self.stages[index].1;
+        match self.rows {
+            TraceRows::All => kept.extend_from_slice(rows),
+            TraceRows::Last => *kept = rows.last().cloned().into_iter().collect(),
+        }
+    }
+}
+
+/// Keys and values of one layer, `[len, kv_heads, head_dim]` each.
+#[derive(Clone, Debug, Default)]
+struct LayerCache {
+    k: Vec<f64>,
+    v: Vec<f64>,
+}
+
+/// A model with its weights, its KV cache and its numerics.
+#[derive(Clone, Debug)]
+pub struct Forward<'a, W: ?Sized> {
+    weights: &'a W,
+    numerics: Numerics,
+    rope: Rope,
+    cache: Vec<LayerCache>,
+    len: usize,
+    logits: Option<Vec<f64>>,
+}
+
+impl<'a, W: Weights + ?Sized> Forward<'a, W> {
+    /// A pass over `weights` with an empty cache.
+    ///
+    /// # Errors
+    /// When the model's family has layers that this reference does not know.
+    pub fn new(weights: &'a W, numerics: Numerics) -> Result<Self, ForwardError> {
+        let spec = weights.spec();
+        match spec.family {
+            Family::Llama | Family::Phi3 | Family::Qwen3 => {}
+            family @ (Family::Qwen35 | Family::Qwen36Moe) => {
+                return Err(ForwardError::Family {
+                    model: spec.id.clone(),
+                    family,
+                });
+            }
+        }
+        Ok(Self {
+            weights,
+            numerics,
+            rope: Rope::of(spec),
+            cache: vec![LayerCache::default(); spec.num_hidden_layers],
+            len: 0,
+            logits: None,
+        })
+    }
+
+    /// Cached positions.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is cached.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Logits `[V]` of the last position fed, if any since the last
+    /// [`Self::truncate`].
+    pub fn logits(&self) -> Option<&[f64]> {
+        self.logits.as_deref()
+    }
+
+    /// One layer's cached keys (rotated) and values, `[len, kv_heads,
+    /// head_dim]` each.
+    ///
+    /// # Panics
+    /// When the model has no such layer.
+    pub fn cached(&self, layer: usize) -> (&[f64], &[f64]) {
+        let cache = &self.cache[layer];
+        (&cache.k, &cache.v)
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Forgets all positions from `len` on, and the logits.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        self.logits = None;
+        let elements = self.len * self.weights.spec().kv_dim();
+        for layer in &mut self.cache {
+            layer.k.truncate(elements);
+            layer.v.truncate(elements);
+        }
+    }
+
+    /// Feeds one token; its logits, `[V]`.
+    ///
+    /// # Errors
+    /// When the token is unknown or the cache is full; nothing was fed then.
+    pub fn step(&mut self, token: u32) -> Result<Vec<f64>, ForwardError> {
+        self.prefill(&[token])
+    }
+
+    /// Feeds a prompt, causally, layer by layer over all its tokens; the
+    /// logits of its last position, `[V]`. Bit-equal to feeding token by token.
+    ///
+    /// # Errors
+    /// As [`Self::step`], and when the prompt is empty.
+    pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f64>, ForwardError> {
+        self.last_logits(tokens, None)
+    }
+
+    /// [`Self::prefill`] that also fills `trace`.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`].
+    pub fn prefill_traced(
+        &mut self,
+        tokens: &[u32],
+        trace: &mut Trace,
+    ) -> Result<Vec<f64>, ForwardError> {
+        self.last_logits(tokens, Some(trace))
+    }
+
+    /// [`Self::prefill`] that gives the logits of every position of the prompt,
+    /// `[tokens][V]`.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`].
+    pub fn prefill_all(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f64>>, ForwardError> {
+        let mut all = Vec::with_capacity(tokens.len());
+        self.feed(tokens, None, |forward, normed| {
+            all.extend(forward.head(normed));
+        })?;
+        self.logits = all.last().cloned();
+        Ok(all)
+    }
+
+    /// Continues greedily by `n` tokens, feeding each; ties go to the lowest id.
+    ///
+    /// # Errors
+    /// When nothing was fed yet, the logits contain NaN or the cache is full.
+    pub fn greedy(&mut self, n: usize) -> Result<Vec<Greedy>, ForwardError> {
+        let mut steps = Vec::with_capacity(n);
+        for _ in 0..n {
+            let logits = self.logits().ok_or(ForwardError::NoLogits)?;
+            let not_a_number = ForwardError::NotANumber {
+                position: self.len - 1,
+            };
+            let choice = argmax::compute(logits).and_then(|token| u32::try_from(token).ok());
+            let token = choice.ok_or(not_a_number)?;
+            let gap = argmax::top2_gap(logits).unwrap_or(f64::INFINITY);
+            steps.push(Greedy { token, gap });
+            self.step(token)?;
+        }
+        Ok(steps)
+    }
+
+    fn last_logits(
+        &mut self,
+        tokens: &[u32],
+        trace: Option<&mut Trace>,
+    ) -> Result<Vec<f64>, ForwardError> {
+        let mut last = Vec::new();
+        self.feed(tokens, trace, |_, mut normed| {
+            last = normed.pop().into_iter().collect();
+        })?;
+        let logits = self.head(last).pop().ok_or(ForwardError::Empty)?;
+        self.logits = Some(logits.clone());
+        Ok(logits)
+    }
+
+    /// Takes `tokens` through all layers and hands each chunk's final norms
+    /// (`[tokens][D]`) to `sink`.
+    fn feed(
+        &mut self,
+        tokens: &[u32],
+        mut trace: Option<&mut Trace>,
+        mut sink: impl FnMut(&Self, Vec<Vec<f64>>),
+    ) -> Result<(), ForwardError> {
+        let spec = self.weights.spec();
+        let needed = self.len.saturating_add(tokens.len());
+        if tokens.is_empty() {
+            return Err(ForwardError::Empty);
+        }
+        if needed > spec.max_context() {
+            return Err(ForwardError::Context {
+                needed,
+                max: spec.max_context(),
+            });
+        }
+        let table = self.weights.matrix(None, Tensor::Embedding);
+        let embed = |&token| embedding::compute(table, token, self.numerics);
+        let embedded: Vec<Vec<f64>> = tokens.iter().map(embed).collect::<Result<_, _>>()?;
+        for chunk in embedded.chunks(CHUNK) {
+            let normed = self.layers(chunk.to_vec(), &mut trace);
+            sink(self, normed);
+        }
+        Ok(())
+    }
+
+    /// Logits of final norms, `[tokens][V]`.
+    fn head(&self, normed: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        let head = self.weights.spec().head_tensor();
+        self.matmul(None, head, &normed)
+    }
+
+    /// A chunk's embeddings through all layers, `[tokens][D]` to `[tokens][D]`.
+    fn layers(
+        &mut self,
+        mut residual: Vec<Vec<f64>>,
+        trace: &mut Option<&mut Trace>,
+    ) -> Vec<Vec<f64>> {
+        let layers = self.weights.spec().num_hidden_layers;
+        let count = residual.len();
+        let mut record = |name: String, rows: &[Vec<f64>]| {
+            if let Some(trace) = trace {
+                trace.record(name, rows);
+            }
+        };
+        record("embed".into(), &residual);
+        let mut normed = self.rms_norm(first_norm(layers), &residual);
+        for layer in 0..layers {
+            let at = |tensor| (Some(layer), tensor);
+            let mut record = |name: &str, rows: &[Vec<f64>]| {
+                record(format!("layers.{layer}.{name}"), rows);
+            };
+            record("input_norm", &normed);
+
+            let Qkv { q, k, v } = self.qkv(layer, &normed);
+            record("q", &q);
+            record("k", &k);
+            record("v", &v);
+            let mixed = self.attend(layer, &q, &k, &v);
+            record("attention", &mixed);
+            let mixer_out = self.matmul(Some(layer), Tensor::O, &mixed);
+            record("mixer_out", &mixer_out);
+
+            (residual, normed) = self.add_norm(at(Tensor::PostNorm), &mixer_out, &residual);
+            record("post_attn_residual", &residual);
+            record("post_attn_norm", &normed);
+
+            let activated = self.ffn(layer, &normed);
+            record("ffn_act", &activated);
+            let ffn_out = self.matmul(Some(layer), Tensor::Down, &activated);
+            record("ffn_out", &ffn_out);
+
+            let next = if layer + 1 < layers {
+                (Some(layer + 1), Tensor::InputNorm)
+            } else {
+                (None, Tensor::FinalNorm)
+            };
+            (residual, normed) = self.add_norm(next, &ffn_out, &residual);
+            record("out", &residual);
+        }
+        record("final_norm".into(), &normed);
+        self.len += count;
+        normed
+    }
+
+    /// Rotated queries and keys, and values, as stored; `[tokens][..]` each.
+    ///
+    /// Without QK-norm this is the fused kernel: one store, after the
+    /// rotation. With it, the projection is stored first and norm and rotation
+    /// follow in one kernel (`qk_norm_rope_append`).
+    fn qkv(&self, layer: usize, normed: &[Vec<f64>]) -> Qkv<Vec<Vec<f64>>> {
+        let spec = self.weights.spec();
+        let shape = QkvShape::of(spec);
+        let eps = spec.rms_norm_eps;
+        let gammas = spec.qk_norm().then(|| {
+            [Tensor::QNorm, Tensor::KNorm].map(|t| decode(self.weights.vector(Some(layer), t)))
+        });
+        let mut projected = self
+            .weights
+            .matrix(Some(layer), Tensor::Qkv)
+            .matmul(&borrow(normed));
+        if let Some([q_gamma, k_gamma]) = &gammas {
+            for qkv in &mut projected {
+                let stored = self.numerics.store_all(std::mem::take(qkv));
+                let Qkv { q, k, v } = shape.split(&stored);
+                *qkv = qk_norm::compute(q, q_gamma, eps);
+                qkv.extend(qk_norm::compute(k, k_gamma, eps));
+                qkv.extend_from_slice(v);
+            }
+        }
+        let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, qkv) in projected.iter().enumerate() {
+            let rotated = qkv_fused::rotate(qkv, shape, &self.rope, self.len + i);
+            q.push(self.numerics.store_all(rotated.q));
+            k.push(self.numerics.store_all(rotated.k));
+            v.push(self.numerics.store_all(rotated.v));
+        }
+        Qkv { q, k, v }
+    }
+
+    /// Caches `k` and `v` and attends to everything up to each token's own
+    /// position.
+    fn attend(
+        &mut self,
+        layer: usize,
+        q: &[Vec<f64>],
+        k: &[Vec<f64>],
+        v: &[Vec<f64>],
+    ) -> Vec<Vec<f64>> {
+        let shape = AttentionShape::of(self.weights.spec());
+        let cache = &mut self.cache[layer];
+        k.iter().for_each(|k| cache.k.extend_from_slice(k));
+        v.iter().for_each(|v| cache.v.extend_from_slice(v));
+        let attend = |(i, q): (usize, &Vec<f64>)| {
+            let visible = (self.len + i + 1) * shape.kv_dim();
+            let out = attention::compute(q, &cache.k[..visible], &cache.v[..visible], shape);
+            self.numerics.store_all(out)
+        };
+        q.par_iter().enumerate().map(attend).collect()
+    }
+
+    fn ffn(&self, layer: usize, normed: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let gate_up = self
+            .weights
+            .matrix(Some(layer), Tensor::GateUp)
+            .matmul(&borrow(normed));
+        let activated = gate_up.iter().map(|gate_up| fused_ffn::silu_mul(gate_up));
+        activated.map(|y| self.numerics.store_all(y)).collect()
+    }
+
+    fn matmul(&self, layer: Option<usize>, tensor: Tensor, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let products = self.weights.matrix(layer, tensor).matmul(&borrow(xs));
+        products
+            .into_iter()
+            .map(|y| self.numerics.store_all(y))
+            .collect()
+    }
+
+    fn rms_norm(&self, (layer, tensor): (Option<usize>, Tensor), xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let gamma = decode(self.weights.vector(layer, tensor));
+        let eps = self.weights.spec().rms_norm_eps;
+        xs.iter()
+            .map(|x| self.numerics.store_all(rms_norm::compute(x, &gamma, eps)))
+            .collect()
+    }
+
+    /// New residuals and their norms.
+    fn add_norm(
+        &self,
+        (layer, tensor): (Option<usize>, Tensor),
+        deltas: &[Vec<f64>],
+        residuals: &[Vec<f64>],
+    ) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+        let gamma = decode(self.weights.vector(layer, tensor));
+        let eps = self.weights.spec().rms_norm_eps;
+        let pairs = deltas.iter().zip(residuals);
+        pairs
+            .map(|(delta, residual)| {
+                let out = add_norm::compute(delta, residual, &gamma, eps, self.numerics);
+                (out.residual, self.numerics.store_all(out.normed))
+            })
+            .unzip()
+    }
+}
+
+/// The norm that reads the embedding.
+fn first_norm(layers: usize) -> (Option<usize>, Tensor) {
+    match layers {
+        0 => (None, Tensor::FinalNorm),
+        _ => (Some(0), Tensor::InputNorm),
+    }
+}
+
+fn borrow(xs: &[Vec<f64>]) -> Vec<&[f64]> {
+    xs.iter().map(Vec::as_slice).collect()
+}

@@ -1,0 +1,95 @@
+//! Where kernels round.
+
+use half::f16;
+
+/// Which of the two references runs (design.md, numeric truth).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numerics {
+    /// f64 from the dequantised weights on; catches a misread specification.
+    Formula,
+    /// As [`Numerics::Formula`] inside a dispatch, rounded to f16 wherever a
+    /// kernel stores f16: what limits are tight against.
+    Faithful,
+}
+
+impl Numerics {
+    /// A value as the next dispatch reads it.
+    pub fn store(self, x: f64) -> f64 {
+        match self {
+            Self::Formula => x,
+            Self::Faithful => round_to_f16(x),
+        }
+    }
+
+    /// [`Self::store`] of a whole buffer.
+    pub fn store_all(self, mut xs: Vec<f64>) -> Vec<f64> {
+        match self {
+            Self::Formula => {}
+            Self::Faithful => xs.iter_mut().for_each(|x| *x = round_to_f16(*x)),
+        }
+        xs
+    }
+}
+
+/// Rounds to the nearest f16, ties to even; beyond 65,520 to infinity.
+///
+/// `half::f16::from_f64` rounds twice (through f32, or after dropping the low
+/// 32 bits of the mantissa) and so misses some values close to a tie.
+pub fn round_to_f16(x: f64) -> f64 {
+    /// Exponent of the smallest normal f16.
+    const MIN_EXPONENT: i32 = -14;
+    /// Bits of an f16's fraction.
+    const FRACTION_BITS: i32 = 10;
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    let step = 2f64.powi(exponent.max(MIN_EXPONENT) - FRACTION_BITS);
+    if exponent > 15 {
+        return f64::INFINITY.copysign(x);
+    }
+    let rounded = (x / step).round_ties_even() * step;
+    if rounded.abs() > f16::MAX.to_f64() {
+        f64::INFINITY.copysign(x)
+    } else {
+        rounded
+    }
+}
+
+/// Decodes f16 values.
+pub fn decode(values: &[f16]) -> Vec<f64> {
+    values.iter().map(|v| v.to_f64()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_f16_and_every_tie_rounds_right() {
+        for bits in 0..0x7c00u16 {
+            let lower = f16::from_bits(bits).to_f64();
+            assert_eq!(round_to_f16(lower), lower, "{bits:#x}");
+            assert_eq!(round_to_f16(-lower), -lower, "-{bits:#x}");
+            // The successor of the largest finite value, as if unbounded.
+            let upper = if bits == 0x7bff {
+                65_536.0
+            } else {
+                f16::from_bits(bits + 1).to_f64()
+            };
+            let to = |up: bool| match (up, bits) {
+                (true, 0x7bff) => f64::INFINITY,
+                (true, _) => upper,
+                (false, _) => lower,
+            };
+            let tie = (lower + upper) / 2.0;
+            assert_eq!(round_to_f16(tie), to(bits % 2 == 1), "{bits:#x}: tie");
+            assert_eq!(round_to_f16(tie.next_up()), to(true), "{bits:#x}: above");
+            assert_eq!(round_to_f16(tie.next_down()), lower, "{bits:#x}: below");
+        }
+        assert!(round_to_f16(f64::NAN).is_nan(), "NaN stays");
+        assert_eq!(round_to_f16(1e300), f64::INFINITY, "overflow");
+        assert_eq!(round_to_f16(-1e300), f64::NEG_INFINITY, "overflow");
+        assert_eq!(round_to_f16(1e-300), 0.0, "underflow");
+    }
+}

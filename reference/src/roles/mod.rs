@@ -1,0 +1,53 @@
+//! The kernel roles on the CPU, one file per role under the role's name.
+//!
+//! Every file has `compute`, the role in f64 with unrounded outputs, and
+//! `expected`, the same with the limit of each element for a kernel that adds
+//! in f32. Inputs are what a kernel reads: f16 values decoded to f64. Lengths
+//! that contradict each other are a broken contract between our own tables and
+//! panic with a message; what a user or a checkpoint can get wrong (a token id,
+//! a page table) is a [`RoleError`].
+
+pub mod add_norm;
+pub mod argmax;
+pub mod attention;
+pub mod attention_combine;
+pub mod attention_splitk;
+pub mod embedding;
+pub mod fused_ffn;
+pub mod int4_matmul;
+pub mod kv_append;
+pub mod qk_norm;
+pub mod qkv_fused;
+pub mod rms_norm;
+pub mod rope;
+
+/// An input that no kernel could run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoleError {
+    /// A token id beyond the embedding.
+    #[error("token id {token} is beyond the vocabulary of {vocab}")]
+    Token {
+        /// The id.
+        token: u32,
+        /// Rows of the embedding.
+        vocab: usize,
+    },
+    /// A position whose page the table does not list.
+    #[error("position {position} needs page {needed} of a page table with {listed} entries")]
+    Position {
+        /// The position.
+        position: usize,
+        /// Index into the table.
+        needed: usize,
+        /// Length of the table.
+        listed: usize,
+    },
+    /// A page that the buffer does not hold.
+    #[error("the page table names page {page}; the buffer holds {pages}")]
+    Page {
+        /// The page.
+        page: u32,
+        /// Pages in the buffer.
+        pages: usize,
+    },
+}

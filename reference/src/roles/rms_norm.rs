@@ -1,0 +1,26 @@
+//! `rms_norm`: `y = x gamma / sqrt(mean(x^2) + eps)`.
+
+use crate::Expected;
+use crate::bounds::{self, Accumulation, Store};
+
+/// `x` and `gamma` `[D]`, giving `[D]`; gamma is used as stored.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn compute(x: &[f64], gamma: &[f64], eps: f64) -> Vec<f64> {
+    assert_eq!(x.len(), gamma.len(), "rms_norm: one gamma per element");
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + eps).sqrt();
+    x.iter().zip(gamma).map(|(x, g)| x * scale * g).collect()
+}
+
+/// [`compute`] with limits ([`bounds::rms_norm_relative`], then the store).
+///
+/// # Panics
+/// As [`compute`].
+pub fn expected(x: &[f64], gamma: &[f64], eps: f64, sum: Accumulation, store: Store) -> Expected {
+    let value = compute(x, gamma, eps);
+    let relative = bounds::rms_norm_relative(sum);
+    let errors: Vec<f64> = value.iter().map(|y| relative * y.abs()).collect();
+    store.expected(value, &errors)
+}

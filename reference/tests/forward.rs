@@ -1,0 +1,380 @@
+//! The forward pass against golden data of another implementation, and against
+//! itself where it must be bit-equal.
+
+#[path = "support/mlc.rs"]
+mod mlc;
+mod support;
+
+use half::f16;
+use kernels::{Tensor, models};
+use mlc::Tiny;
+use reference::forward::{ForwardError, Trace, TraceRows};
+use reference::{Forward, Matrix, Numerics, Weights};
+use std::collections::BTreeMap;
+use support::{Array, golden, max_difference, safetensors};
+
+/// README of the golden data, "other f32 code", dense models: the oracle is
+/// f32, so this is mostly its own error (measured: 3.3e-6 and 4.0e-5).
+const ORACLE_RMS: f64 = 1e-5;
+const ORACLE_MAX: f64 = 7e-5;
+/// The same, "f16 activations, f32 sums".
+const F16_RMS: f64 = 0.005;
+const PROMPTS: [&str; 3] = ["p0", "p1", "p2"];
+
+struct Case {
+    weights: Tiny,
+    expected: BTreeMap<String, Array>,
+}
+
+impl Case {
+    fn load(name: &str) -> Option<Self> {
+        let dir = golden(name)?;
+        Some(Self {
+            weights: Tiny::load(&dir),
+            expected: safetensors(&dir.join("expected.safetensors")),
+        })
+    }
+
+    fn prompt(&self, prompt: &str) -> Vec<u32> {
+        self.expected[&format!("{prompt}.input_ids")].ids()
+    }
+
+    fn forward(&self, numerics: Numerics) -> Forward<'_, Tiny> {
+        Forward::new(&self.weights, numerics).expect("a known family")
+    }
+
+    /// Relative rms of the logits of p2 against the golden ones.
+    fn p2_error(&self, weights: &Tiny, numerics: Numerics) -> f64 {
+        let mut forward = Forward::new(weights, numerics).expect("a known family");
+        let logits = forward.prefill_all(&self.prompt("p2")).expect("runs");
+        relative_rms(&logits.concat(), &self.expected["p2.logits"].data)
+    }
+}
+
+fn matches_golden(name: &str) {
+    let Some(case) = Case::load(name) else { return };
+    for prompt in PROMPTS {
+        let ids = case.prompt(prompt);
+        let mut forward = case.forward(Numerics::Formula);
+        let logits = forward.prefill_all(&ids).expect("runs");
+        let expected = &case.expected[&format!("{prompt}.logits")].data;
+        let rms = relative_rms(&logits.concat(), expected);
+        let max = max_difference(&logits.concat(), expected);
+        eprintln!("{name} {prompt}: relative rms {rms:.2e}, max {max:.2e}");
+        assert!(
+            rms < ORACLE_RMS && max < ORACLE_MAX,
+            "{name} {prompt}: {rms:.2e}, {max:.2e}"
+        );
+
+        let greedy = forward.greedy(12).expect("runs");
+        let tokens: Vec<u32> = greedy.iter().map(|step| step.token).collect();
+        assert_eq!(
+            tokens,
+            case.expected[&format!("{prompt}.greedy")].ids(),
+            "{name} {prompt}: greedy tokens"
+        );
+        let gaps: Vec<f64> = greedy.iter().map(|step| step.gap).collect();
+        let gap = max_difference(&gaps, &case.expected[&format!("{prompt}.greedy_gap")].data);
+        assert!(
+            gap < 2.0 * ORACLE_MAX,
+            "{name} {prompt}: gaps differ by {gap:.2e}"
+        );
+
+        if prompt == "p2" {
+            let nll = mean_nll(&logits, &ids);
+            let expected = case.expected["p2.mean_nll"].data[0];
+            assert!(
+                (nll - expected).abs() < 1e-5,
+                "{name}: mean nll {nll} for {expected}"
+            );
+        }
+    }
+    intermediates_match(name, &case);
+    cached_equals_full(name, &case);
+    let faithful = case.p2_error(&case.weights, Numerics::Faithful);
+    eprintln!("{name} p2, faithful: relative rms {faithful:.2e}");
+    assert!(
+        (1e-4..F16_RMS).contains(&faithful),
+        "{name}: faithful logits are off by {faithful:.2e}"
+    );
+}
+
+/// Root mean square of the difference, relative to that of `expected`.
+fn relative_rms(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len(), "equal lengths");
+    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+    let difference = squares(&mut found.iter().zip(expected).map(|(f, e)| f - e));
+    (difference / squares(&mut expected.iter().copied())).sqrt()
+}
+
+fn mean_nll(logits: &[Vec<f64>], ids: &[u32]) -> f64 {
+    let nll = |(logits, &next): (&Vec<f64>, &u32)| {
+        let sum: f64 = logits.iter().map(|l| l.exp()).sum();
+        sum.ln() - logits[next as usize]
+    };
+    let predicted = logits.iter().zip(&ids[1..]);
+    predicted.map(nll).sum::<f64>() / (ids.len() - 1) as f64
+}
+
+fn intermediates_match(name: &str, case: &Case) {
+    for (prompt, prefix, rows) in [
+        ("p1", "p1.", TraceRows::All),
+        ("p2", "p2.last.", TraceRows::Last),
+    ] {
+        let mut trace = Trace::new(rows);
+        let mut forward = case.forward(Numerics::Formula);
+        let ids = case.prompt(prompt);
+        forward.prefill_traced(&ids, &mut trace).expect("runs");
+        let mut compared = 0;
+        for (stage, found) in trace.stages() {
+            let Some(expected) = case.expected.get(&format!("{prefix}{stage}")) else {
+                continue;
+            };
+            let error = relative_rms(&found.concat(), &expected.data);
+            assert!(error < ORACLE_RMS, "{name} {prefix}{stage}: {error:.2e}");
+            compared += 1;
+        }
+        let layers = case.weights.spec.num_hidden_layers;
+        assert_eq!(compared, 2 + 6 * layers, "{name}: every golden stage");
+    }
+}
+
+fn cached_equals_full(name: &str, case: &Case) {
+    for numerics in [Numerics::Formula, Numerics::Faithful] {
+        for prompt in PROMPTS {
+            let ids = case.prompt(prompt);
+            let full = case.forward(numerics).prefill_all(&ids).expect("runs");
+            let mut forward = case.forward(numerics);
+            let step = |&id: &u32| forward.step(id).expect("runs");
+            let cached: Vec<Vec<f64>> = ids.iter().map(step).collect();
+            assert_eq!(cached, full, "{name} {prompt} {numerics:?}: cached = full");
+        }
+    }
+    // p1 alone has the oracle's own cached logits of every position.
+    let mut forward = case.forward(Numerics::Formula);
+    let expected = case.expected["p1.logits_cached"].rows();
+    for (id, expected) in case.prompt("p1").into_iter().zip(expected) {
+        let logits = forward.step(id).expect("runs");
+        let max = max_difference(&logits, expected);
+        assert!(max < ORACLE_MAX, "{name}: step by step, off by {max:.2e}");
+    }
+}
+
+#[test]
+fn llama_tiny() {
+    matches_golden("llama-tiny");
+}
+
+#[test]
+fn phi3_tiny() {
+    matches_golden("phi3-tiny");
+}
+
+#[test]
+fn qwen3_tiny() {
+    matches_golden("qwen3-tiny");
+}
+
+/// What is wrong, and how to make it so.
+type Mistake = (&'static str, fn(&mut Tiny));
+
+/// Mistakes of weights or layout that the limits above must not let pass.
+#[test]
+fn mistakes_exceed_the_limits() {
+    for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny"] {
+        let Some(case) = Case::load(name) else {
+            continue;
+        };
+        let mistakes: [Mistake; 4] = [
+            ("+1 on gammas", plus_one_on_gammas),
+            ("gate and up swapped", swap_gate_up),
+            ("interleaved RoPE", interleave_rope),
+            ("theta 1.5 times too large", |tiny| {
+                tiny.spec.rope_theta *= 1.5
+            }),
+        ];
+        for (mistake, make) in mistakes {
+            let mut wrong = case.weights.clone();
+            make(&mut wrong);
+            for (numerics, limit) in [
+                (Numerics::Formula, ORACLE_RMS),
+                (Numerics::Faithful, F16_RMS),
+            ] {
+                let error = case.p2_error(&wrong, numerics);
+                assert!(
+                    error > 2.0 * limit,
+                    "{name}: {mistake} passes as {numerics:?} with {error:.2e}"
+                );
+            }
+        }
+    }
+}
+
+fn plus_one_on_gammas(tiny: &mut Tiny) {
+    let gammas = tiny
+        .halves
+        .iter_mut()
+        .filter(|(name, _)| name.ends_with("weight"));
+    for gamma in gammas.flat_map(|(_, values)| values) {
+        *gamma = f16::from_f32(gamma.to_f32() + 1.0);
+    }
+}
+
+fn swap_gate_up(tiny: &mut Tiny) {
+    fn swap<T>(values: &mut [T]) {
+        let half = values.len() / 2;
+        values.rotate_left(half);
+    }
+    let is_gate_up = |name: &str| name.contains("gate_up");
+    let words = tiny.words.iter_mut().filter(|(name, _)| is_gate_up(name));
+    words.for_each(|(_, words)| swap(words));
+    let scales = tiny.halves.iter_mut().filter(|(name, _)| is_gate_up(name));
+    scales.for_each(|(_, scales)| swap(scales));
+}
+
+/// Rows of Q and K in the order that makes half-split RoPE rotate the pairs
+/// `(2i, 2i + 1)`. The order within a head does not matter to attention itself,
+/// but with QK-norm the gammas would have to move too.
+fn interleave_rope(tiny: &mut Tiny) {
+    let spec = tiny.spec.clone();
+    let rows = spec.q_dim() + spec.kv_dim();
+    for layer in 0..spec.num_hidden_layers {
+        let name = spec.param_name(Some(layer), Tensor::Qkv);
+        let words = tiny
+            .words
+            .get_mut(&format!("{name}.q_weight"))
+            .expect("qkv");
+        permute_heads(words, rows, spec.qkv_dim(), spec.head_dim);
+        let scales = tiny
+            .halves
+            .get_mut(&format!("{name}.q_scale"))
+            .expect("qkv");
+        permute_heads(scales, rows, spec.qkv_dim(), spec.head_dim);
+    }
+}
+
+fn permute_heads<T: Copy>(values: &mut [T], rows: usize, all_rows: usize, head_dim: usize) {
+    let width = values.len() / all_rows;
+    let source = values.to_vec();
+    for row in 0..rows {
+        let (head, dim) = (row / head_dim, row % head_dim);
+        let from = if dim < head_dim / 2 {
+            2 * dim
+        } else {
+            2 * (dim - head_dim / 2) + 1
+        };
+        let from = (head * head_dim + from) * width;
+        values[row * width..][..width].copy_from_slice(&source[from..from + width]);
+    }
+}
+
+#[test]
+fn a_prompt_longer_than_a_chunk_equals_single_steps() {
+    let Some(case) = Case::load("llama-tiny") else {
+        return;
+    };
+    let ids: Vec<u32> = case.prompt("p2").into_iter().cycle().take(101).collect();
+    let mut whole = case.forward(Numerics::Faithful);
+    let mut trace = Trace::new(TraceRows::Last);
+    let logits = whole.prefill_traced(&ids, &mut trace).expect("runs");
+    let mut steps = case.forward(Numerics::Faithful);
+    let mut last = Vec::new();
+    for &id in &ids {
+        last = steps.step(id).expect("runs");
+    }
+    assert_eq!(logits, last, "prefill = steps");
+    assert_eq!(whole.cached(1), steps.cached(1), "the cache too");
+    let k = &trace.get("layers.1.k").expect("traced")[0];
+    assert!(
+        whole.cached(1).0.ends_with(k),
+        "the trace's last row is the last position"
+    );
+}
+
+#[test]
+fn truncation_forgets_exactly_the_tail() {
+    let Some(case) = Case::load("llama-tiny") else {
+        return;
+    };
+    let ids = case.prompt("p2");
+    let mut forward = case.forward(Numerics::Formula);
+    let first = forward.prefill(&ids).expect("runs");
+    forward.greedy(3).expect("runs");
+    forward.truncate(ids.len() - 5);
+    assert_eq!(
+        forward.greedy(1),
+        Err(ForwardError::NoLogits),
+        "logits are gone"
+    );
+    assert_eq!(
+        forward.prefill(&ids[ids.len() - 5..]),
+        Ok(first.clone()),
+        "refed"
+    );
+    forward.reset();
+    assert!(forward.is_empty() && forward.logits().is_none(), "reset");
+    assert_eq!(forward.prefill(&ids), Ok(first), "from the start");
+}
+
+#[test]
+fn bad_input_is_an_error_and_changes_nothing() {
+    let Some(case) = Case::load("llama-tiny") else {
+        return;
+    };
+    let mut forward = case.forward(Numerics::Formula);
+    let error = forward
+        .prefill(&[1, 1003])
+        .expect_err("beyond the vocabulary");
+    assert_eq!(
+        error.to_string(),
+        "token id 1003 is beyond the vocabulary of 1003",
+        "message"
+    );
+    assert_eq!(forward.prefill(&[]), Err(ForwardError::Empty), "no tokens");
+    assert_eq!(
+        forward.greedy(1),
+        Err(ForwardError::NoLogits),
+        "nothing fed"
+    );
+    let error = forward
+        .prefill(&[1; 129])
+        .expect_err("8 pages hold 128 positions");
+    assert_eq!(
+        error,
+        ForwardError::Context {
+            needed: 129,
+            max: 128
+        },
+        "full"
+    );
+    assert!(forward.is_empty(), "nothing was fed");
+    forward.prefill(&[1; 128]).expect("exactly full");
+}
+
+/// Knows its spec only.
+struct SpecOnly(kernels::ModelSpec);
+
+impl Weights for SpecOnly {
+    fn spec(&self) -> &kernels::ModelSpec {
+        &self.0
+    }
+
+    fn matrix(&self, _: Option<usize>, _: Tensor) -> Matrix<'_> {
+        panic!("no weights")
+    }
+
+    fn vector(&self, _: Option<usize>, _: Tensor) -> &[f16] {
+        panic!("no weights")
+    }
+}
+
+#[test]
+fn an_unknown_layer_kind_is_named() {
+    let weights = SpecOnly(models::find("qwen35-4b").expect("registered"));
+    let error = Forward::new(&weights, Numerics::Formula).map(|_| ());
+    let message = error.expect_err("gated DeltaNet").to_string();
+    assert!(
+        message.contains("qwen35-4b") && message.contains("Qwen35"),
+        "{message}"
+    );
+}
