@@ -46,7 +46,7 @@ const fn code_pairs(magnitude: bool) -> CodePairs {
 
 /// A `q4f16_1` matrix `[rows, k]`, borrowed from a checkpoint:
 /// `w[r][i] = (code - 7) * scale`, exact in f64.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Matrix<'a> {
     /// Output rows.
     pub rows: usize,

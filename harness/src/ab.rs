@@ -1,0 +1,460 @@
+//! The A/B of a flag, screening form: one process, paired blocks, an A/A
+//! control, correctness before time.
+
+use crate::{
+    check, device, env,
+    engine::{Arm, Engine},
+    model::{self, Prompt, split_mix},
+};
+use anyhow::{Context as _, Result, bail};
+use half::f16;
+use indicatif::{ProgressBar, ProgressStyle};
+use kernels::{
+    Flag, Settings, Value,
+    flag::{Choices, Metric},
+};
+use reference::Checkpoint;
+use results::{
+    journal::{AbRun, JournalWriter, next_run_id},
+    record::{self, Line, Status},
+    summary::AbSummary,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// What an A/B is asked to do.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The flag.
+    pub flag: &'static Flag,
+    /// Its two values.
+    pub arms: [Value; 2],
+    /// Explicit choices for both arms.
+    pub choices: Choices,
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Tokens decoded per element.
+    pub tokens: usize,
+    /// Time to spend on measuring.
+    pub budget: Duration,
+    /// Margin as a fraction of the decode time.
+    pub margin: f64,
+    /// Seed of the block order and of what the sweep puts in the KV cache.
+    pub seed: u64,
+    /// The command line, for the record.
+    pub command: String,
+    /// Folder of journals.
+    pub data_dir: &'a Path,
+    /// Folder of reports.
+    pub reports_dir: &'a Path,
+}
+
+/// A finished A/B.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The `--json` document.
+    pub summary: AbSummary,
+    /// Whether every check passed.
+    pub correct: bool,
+}
+
+/// Decode steps of the correctness gate, after the prompt's own logits.
+const GATE_STEPS: usize = 8;
+/// Context lengths of the sweep, where the model and the cache hold them.
+const SWEEP: [usize; 5] = [64, 128, 256, 512, 1024];
+const SWEEP_TOKENS: usize = 2;
+/// Share of the budget that the sweep may take.
+const SWEEP_SHARE: f64 = 0.2;
+
+/// Set by Ctrl-C: the run ends after the element in flight, its journal whole.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Runs the A/B and writes journal and report.
+///
+/// # Errors
+/// When the arms are the same, a device fails, or a file cannot be written.
+pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result<Outcome> {
+    let spec = weights.spec();
+    let context = (request.prompt.ids.len() + request.tokens)
+        .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS)
+        .max(request.prompt.ids.len() + GATE_STEPS)
+        .min(spec.max_context());
+    let mut settings = Vec::new();
+    for value in request.arms {
+        settings.push(arm_settings(gpu, request, value)?);
+    }
+    let mut engine = Engine::new(gpu, weights, context, None)?;
+    let arms = [engine.arm(&settings[0])?, engine.arm(&settings[1])?];
+    refuse_equal(request, &engine, &arms)?;
+    let mut journal = start(gpu, &engine, request, &settings, &arms)?;
+    let path = journal.path().to_path_buf();
+
+    let result = measure(&engine, request, &arms, &mut journal);
+    let end = match &result {
+        Ok(_) if interrupted() => (Status::Interrupted, Some("stopped by the user".to_owned())),
+        Ok(true) => (Status::Complete, None),
+        Ok(false) => (Status::Void, Some("a correctness check failed".to_owned())),
+        Err(error) => (Status::Interrupted, Some(format!("{error:#}"))),
+    };
+    journal.append(&Line::End(record::End {
+        status: end.0,
+        reason: end.1,
+    }))?;
+    let correct = result?;
+    let run = AbRun::load(&path)?;
+    let report = request.reports_dir.join(&run.run.id);
+    reports::ab::write(&run, &report)?;
+    Ok(Outcome {
+        summary: AbSummary::of(&run, &report)?,
+        correct,
+    })
+}
+
+/// Both arms' settings: the flag's value, what the flag excludes off, all else
+/// as chosen or by default.
+fn arm_settings(gpu: &device::Gpu, request: &Request<'_>, value: Value) -> Result<Settings> {
+    let mut choices = request.choices.clone();
+    if let Some(chosen) = choices.insert(request.flag.name, value) {
+        bail!(
+            "--flag {}={chosen}: the flag under test takes its values from --values",
+            request.flag.name
+        );
+    }
+    for &excluded in request.flag.excludes {
+        if choices.insert(excluded, Value::Off).is_some_and(Value::is_on) {
+            bail!("flag {} excludes {excluded}, which was chosen", request.flag.name);
+        }
+    }
+    Ok(Settings::resolve(&gpu.features, &choices)?)
+}
+
+fn refuse_equal(request: &Request<'_>, engine: &Engine<'_>, arms: &[Arm; 2]) -> Result<()> {
+    let text = |arm: &Arm| engine.shader_hashes(&[&arm.decode, &arm.prefill_last]);
+    let same_plan = arms[0].decode.plan == arms[1].decode.plan
+        && arms[0].prefill_last.plan == arms[1].prefill_last.plan;
+    if same_plan && text(&arms[0]) == text(&arms[1]) {
+        bail!(
+            "{}={} and {}={} run the same shaders and the same plan on this adapter: nothing to \
+             compare",
+            request.flag.name,
+            request.arms[0],
+            request.flag.name,
+            request.arms[1]
+        );
+    }
+    Ok(())
+}
+
+fn start(
+    gpu: &device::Gpu,
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    settings: &[Settings],
+    arms: &[Arm; 2],
+) -> Result<JournalWriter> {
+    let weights = engine.weights;
+    let spec = weights.spec();
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    for dir in [request.data_dir, request.reports_dir] {
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    let topic = request.flag.name;
+    let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], topic)?;
+    let prompt_tokens = request.prompt.ids.len();
+    let arm_plan = |i: usize| {
+        let totals = arms[i].decode.plan.totals();
+        let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
+            + arms[i].prefill_last.plan.dispatches.len();
+        let values = settings[i].values();
+        record::ArmPlan {
+            name: format!("{}={}", request.flag.name, request.arms[i]),
+            settings: values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+                .collect(),
+            dispatches_per_token: totals.dispatches_per_token,
+            by_role: totals
+                .by_role
+                .iter()
+                .map(|(role, count)| ((*role).to_owned(), *count))
+                .collect(),
+            prefill_dispatches: Some(prefill as u64),
+            shaders: engine.shader_hashes(&[
+                &arms[i].decode,
+                &arms[i].prefill,
+                &arms[i].prefill_last,
+            ]),
+        }
+    };
+    let provenance = weights.provenance();
+    let run = record::Run {
+        schema: record::SCHEMA,
+        id: id.clone(),
+        started_utc: now,
+        command: request.command.clone(),
+        flag: request.flag.name.to_owned(),
+        mode: record::Mode::Screening,
+        model: record::Model {
+            id: spec.id.clone(),
+            name: spec.title.clone(),
+            title: provenance.title.clone(),
+            weights: match provenance.weights {
+                reference::checkpoint::Container::Mlc => record::Weights::Mlc,
+                reference::checkpoint::Container::Gguf => record::Weights::Gguf,
+                reference::checkpoint::Container::Synthetic => record::Weights::Synthetic,
+            },
+            weights_sha256: provenance.sha256.clone(),
+            parameters: spec.parameters(),
+            bytes_per_token: arms[0].decode.plan.totals().bytes_per_token,
+        },
+        adapter: adapter_record(gpu),
+        environment: env::environment(),
+        seed: request.seed,
+        prompt: record::Prompt {
+            name: request.prompt.name.clone(),
+            tokens: prompt_tokens as u32,
+        },
+        decode_tokens: request.tokens as u32,
+        budget_s: request.budget.as_secs_f64(),
+        metric: match request.flag.metric {
+            Metric::Decode => record::Metric::Decode,
+            Metric::Prefill => record::Metric::Prefill,
+        },
+        margin: request.margin,
+        arms: [arm_plan(0), arm_plan(1)],
+        excluded: request.flag.excludes.iter().map(|&e| e.to_owned()).collect(),
+        notes: provenance.notes.clone(),
+    };
+    let path = request.data_dir.join(format!("{id}.jsonl"));
+    Ok(JournalWriter::create(&path, &run)?)
+}
+
+fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
+    let features = gpu.device.features();
+    record::Adapter {
+        name: gpu.info.name.clone(),
+        vendor: format!("{:#06x}", gpu.info.vendor),
+        device_type: format!("{:?}", gpu.info.device_type),
+        backend: gpu.info.backend.to_string(),
+        driver: gpu.info.driver.clone(),
+        driver_info: gpu.info.driver_info.clone(),
+        features: features
+            .iter_names()
+            .map(|(name, _)| name.to_owned())
+            .collect(),
+        limits: device::limits_of(&gpu.device.limits()),
+        timestamp_query: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+    }
+}
+
+/// Prefills, checks, warms up, measures; false where a check failed.
+fn measure(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arms: &[Arm; 2],
+    journal: &mut JournalWriter,
+) -> Result<bool> {
+    let prompt = &request.prompt.ids;
+    let kinds = [record::Arm::A, record::Arm::B];
+    let mut gates = Vec::new();
+    for (arm, kind) in arms.iter().zip(kinds) {
+        // The first prefill warms up and feeds the gate; the second is timed.
+        engine.prefill(arm, prompt)?;
+        let gate = check::greedy(engine, arm, prompt, GATE_STEPS)?;
+        gates.push(gate.logits);
+        append_checks(journal, kind, gate.checks.clone())?;
+        if gate.checks.iter().any(|c| !c.passed) {
+            return Ok(false);
+        }
+    }
+    let mut apart = Vec::new();
+    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate() {
+        apart.push(check::logits(&format!("arm against arm.{step}"), b, a));
+    }
+    let agree = apart.iter().all(|c| c.passed);
+    append_checks(journal, record::Arm::B, apart)?;
+    if !agree {
+        return Ok(false);
+    }
+    for (arm, kind) in arms.iter().zip(kinds) {
+        let wall_ns = engine.prefill(arm, prompt)?;
+        journal.append(&Line::Prefill(record::Prefill {
+            arm: kind,
+            index: 0,
+            tokens: prompt.len() as u32,
+            wall_ns,
+        }))?;
+    }
+    engine.memory.snapshot(engine.gpu)?;
+    let first = engine.token()?;
+    blocks(engine, request, arms, first, journal)?;
+    sweep(engine, request, arms, journal)
+}
+
+fn append_checks(
+    journal: &mut JournalWriter,
+    arm: record::Arm,
+    checks: Vec<check::Check>,
+) -> Result<()> {
+    for check in checks {
+        journal.append(&Line::Check(record::Check { arm, ..check }))?;
+    }
+    Ok(())
+}
+
+/// One timed element: the prompt's KV restored, then the tokens.
+fn element(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arm: &Arm,
+    first: u32,
+) -> Result<crate::engine::Decoded> {
+    engine.memory.restore(engine.gpu)?;
+    engine.set_token(first);
+    let decoded = engine.decode(&arm.decode, request.prompt.ids.len(), request.tokens)?;
+    let planned = u64::from(arm.decode.plan.dispatches_per_token()) * request.tokens as u64;
+    if decoded.dispatches != planned {
+        bail!("{} dispatches were recorded, the plan has {planned}", decoded.dispatches);
+    }
+    Ok(decoded)
+}
+
+/// Blocks of six elements, `A A' B B A' A` or, by a seeded coin, with A and B
+/// exchanged; A' is arm A again.
+fn blocks(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arms: &[Arm; 2],
+    first: u32,
+    journal: &mut JournalWriter,
+) -> Result<()> {
+    use record::Arm::{A, B, Control};
+    let bar = ProgressBar::new(request.budget.as_secs());
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {elapsed} of {len} s") {
+        bar.set_style(style);
+    }
+    for arm in arms {
+        bar.set_message("warming up");
+        element(engine, request, arm, first)?;
+    }
+    let mut coin = request.seed;
+    let start = Instant::now();
+    let mut longest = Duration::ZERO;
+    let mut tokens: BTreeMap<bool, Vec<u32>> = BTreeMap::new();
+    let mut block = 0;
+    while start.elapsed() + longest <= request.budget || block == 0 {
+        let block_start = Instant::now();
+        let order = if split_mix(&mut coin) & 1 == 0 {
+            [A, Control, B, B, Control, A]
+        } else {
+            [B, Control, A, A, Control, B]
+        };
+        bar.set_message(format!("block {}", block + 1));
+        for (position, kind) in order.into_iter().enumerate() {
+            if interrupted() {
+                bar.abandon();
+                return Ok(());
+            }
+            let arm = &arms[usize::from(kind == B)];
+            let decoded = element(engine, request, arm, first)?;
+            // Both arms do the same work: the tokens of an arm never change.
+            let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
+            let known = tokens.entry(kind == B).or_insert_with(|| made.clone());
+            if *known != made {
+                bail!("block {block}: an arm decoded other tokens than before; the output is not stable");
+            }
+            journal.append(&Line::Sample(record::Sample {
+                block,
+                position: position as u8,
+                arm: kind,
+                tokens: request.tokens as u32,
+                dispatches: decoded.dispatches,
+                wall_ns: decoded.wall_ns,
+                spans: decoded.spans,
+            }))?;
+            bar.set_position(start.elapsed().as_secs().min(request.budget.as_secs()));
+        }
+        longest = longest.max(block_start.elapsed());
+        block += 1;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Time per token against context length: the KV cache is filled with seeded
+/// values, the arms' logits are compared there, then both are timed.
+fn sweep(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arms: &[Arm; 2],
+    journal: &mut JournalWriter,
+) -> Result<bool> {
+    let mut state = request.seed;
+    let values: Vec<f16> = (0..engine.memory.layer_elements())
+        .map(|_| {
+            let unit = (split_mix(&mut state) >> 40) as f32 / (1_u32 << 24) as f32;
+            f16::from_f32(unit - 0.5)
+        })
+        .collect();
+    let token = request.prompt.ids[0];
+    let start = Instant::now();
+    for context in SWEEP {
+        if context + SWEEP_TOKENS > engine.memory.context() || interrupted() {
+            break;
+        }
+        if start.elapsed().as_secs_f64() > SWEEP_SHARE * request.budget.as_secs_f64() {
+            break;
+        }
+        let mut logits = Vec::new();
+        for arm in arms {
+            engine.memory.fill_kv(engine.gpu, &values);
+            engine.set_token(token);
+            engine.decode(&arm.decode, context - 1, 1)?;
+            logits.push(engine.logits()?);
+        }
+        let check = check::logits(
+            &format!("arm against arm.context {context}"),
+            &logits[1],
+            &logits[0],
+        );
+        let agree = check.passed;
+        append_checks(journal, record::Arm::B, vec![check])?;
+        if !agree {
+            return Ok(false);
+        }
+        for (index, kind) in [(0, record::Arm::A), (1, record::Arm::B), (1, record::Arm::B), (0, record::Arm::A)] {
+            engine.set_token(token);
+            let decoded = engine.decode(&arms[index].decode, context - 1, SWEEP_TOKENS)?;
+            journal.append(&Line::Context(record::Context {
+                arm: kind,
+                context: context as u32,
+                tokens: SWEEP_TOKENS as u32,
+                wall_ns: decoded.wall_ns,
+            }))?;
+        }
+    }
+    Ok(true)
+}
+
+/// Loads weights for an A/B and says where they come from.
+///
+/// # Errors
+/// As [`model::load`].
+pub fn weights(model: &str, source: Option<&str>, seed: u64) -> Result<Checkpoint> {
+    let weights = model::load(model, source, seed)?;
+    eprintln!("{}", weights.provenance().title);
+    Ok(weights)
+}
+
+/// Journal and report folders under the working folder.
+pub fn folders() -> [PathBuf; 2] {
+    [PathBuf::from("results/data"), PathBuf::from("reports")]
+}

@@ -1,0 +1,492 @@
+//! The command line: what is typed, what it means, and exit statuses.
+//! 0: it ran, whatever the verdict; 1: a check failed; 2: usage or set-up.
+
+use crate::{
+    ab, check,
+    device::{self, Gpu},
+    engine::Engine,
+    env, model,
+};
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use kernels::{
+    Features, Flag, Phase, Plan, Settings,
+    flag::{Choices, parse_choice},
+    models::{self, DEFAULT_MODEL},
+};
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+/// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
+#[derive(Debug, Parser)]
+#[command(name = "zerotvm", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare a flag's two arms on a whole token, and write the report
+    Ab(AbArgs),
+    /// Compare every kernel's output and the logits with the CPU reference
+    Check(CheckArgs),
+    /// Print the dispatches of one token and the bytes they read
+    Plan(PlanArgs),
+    /// Make the reports again from their journals
+    Report(ReportArgs),
+    /// Print adapters, features and limits, and what can be done here
+    Doctor(DoctorArgs),
+    /// Fetch a model's weights into the cache, verified
+    Fetch(FetchArgs),
+    /// Write a GGUF as an MLC q4f16_1 checkpoint (requantises)
+    Convert(ConvertArgs),
+}
+
+#[derive(Debug, Args)]
+struct ModelArgs {
+    /// The model's id or published name
+    #[arg(long, default_value = DEFAULT_MODEL)]
+    model: String,
+    /// `gguf`, `synthetic`, a GGUF file or an MLC folder; by default the model's
+    /// own file, or synthetic weights where it cannot be had
+    #[arg(long)]
+    weights: Option<String>,
+    /// Prompt of N seeded token ids instead of the embedded one
+    #[arg(long, value_name = "N")]
+    prompt: Option<usize>,
+    /// Seed of synthetic weights, seeded prompts and the order of blocks
+    #[arg(long, default_value_t = model::DEFAULT_SEED)]
+    seed: u64,
+    /// Adapter whose name contains this
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct AbArgs {
+    /// The flag to compare
+    #[arg(long)]
+    flag: String,
+    /// Both arms' values, A then B
+    #[arg(long, value_name = "A,B")]
+    values: Option<String>,
+    /// Another flag, the same in both arms; repeatable
+    #[arg(long = "with", value_name = "FLAG=VALUE")]
+    with: Vec<String>,
+    /// Tokens decoded per element
+    #[arg(long, default_value_t = 16)]
+    tokens: usize,
+    /// Seconds of measuring
+    #[arg(long, default_value_t = 90.0)]
+    budget: f64,
+    /// Margin of the verdict in percent
+    #[arg(long, default_value_t = 2.0)]
+    margin: f64,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// A flag's value; repeatable
+    #[arg(long = "flag", value_name = "FLAG=VALUE")]
+    flags: Vec<String>,
+    /// Greedy tokens compared after the prompt
+    #[arg(long, default_value_t = 16)]
+    tokens: usize,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+struct PlanArgs {
+    /// The model's id or published name
+    #[arg(long, default_value = DEFAULT_MODEL)]
+    model: String,
+    /// A flag's value; repeatable
+    #[arg(long = "flag", value_name = "FLAG=VALUE")]
+    flags: Vec<String>,
+    /// Resolve for this machine's adapter instead of the published feature set
+    #[arg(long)]
+    adapter: bool,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// One run, e.g. `2026-11-30-splitk`; all without it
+    id: Option<String>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct DoctorArgs {
+    /// Print nothing; exit 0 with an adapter, 4 without
+    #[arg(long, hide = true)]
+    probe: bool,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct FetchArgs {
+    /// The model's id or published name
+    #[arg(default_value = DEFAULT_MODEL)]
+    model: String,
+    /// Print nothing; exit 5 where python3-pip would be needed
+    #[arg(long, hide = true)]
+    probe: bool,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ConvertArgs {
+    /// The GGUF file
+    input: PathBuf,
+    /// The folder to write; it must not exist or be empty
+    output: PathBuf,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Cli {
+    /// Runs the command and returns the exit status.
+    pub fn run(self) -> u8 {
+        let result = match self.command {
+            Command::Ab(args) => run_ab(&args),
+            Command::Check(args) => run_check(&args),
+            Command::Plan(args) => run_plan(&args),
+            Command::Report(args) => run_report(&args),
+            Command::Doctor(args) => run_doctor(&args),
+            Command::Fetch(args) => run_fetch(&args),
+            Command::Convert(args) => run_convert(&args),
+        };
+        result.unwrap_or_else(|error| {
+            eprintln!("error: {error:#}");
+            2
+        })
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is where commands print")]
+fn print(text: &str) {
+    println!("{}", text.trim_end());
+}
+
+/// Prints the document under `--json`, the text otherwise.
+fn answer(json: bool, document: &impl Serialize, text: &str) -> Result<()> {
+    if json {
+        print(&serde_json::to_string_pretty(document)?);
+    } else {
+        print(text);
+    }
+    Ok(())
+}
+
+fn choices(flags: &[String]) -> Result<Choices> {
+    let mut choices = Choices::new();
+    for flag in flags {
+        parse_choice(flag, &mut choices)?;
+    }
+    Ok(choices)
+}
+
+fn run_ab(args: &AbArgs) -> Result<u8> {
+    let flag = Flag::find(&args.flag)?;
+    let with = choices(&args.with)?;
+    if args.tokens < 16 {
+        bail!("--tokens {}: an element decodes at least 16 tokens", args.tokens);
+    }
+    if !(args.budget > 0.0 && args.budget <= 86_400.0) {
+        bail!("--budget {}: expected seconds, above 0 and up to 86400", args.budget);
+    }
+    if !(args.margin > 0.0 && args.margin < 100.0) {
+        bail!("--margin {}: expected percent, above 0 and below 100", args.margin);
+    }
+    models::find(&args.model.model)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let arms = match &args.values {
+        None => flag.arms(&gpu.features),
+        Some(text) => {
+            let (a, b) = text
+                .split_once(',')
+                .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
+            [flag.parse(a)?, flag.parse(b)?]
+        }
+    };
+    let weights = ab::weights(&args.model.model, args.model.weights.as_deref(), args.model.seed)?;
+    let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
+    // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
+    let _ = ctrlc::set_handler(|| {
+        if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    let [data_dir, reports_dir] = ab::folders();
+    let request = ab::Request {
+        flag,
+        arms,
+        choices: with,
+        prompt,
+        tokens: args.tokens,
+        budget: Duration::from_secs_f64(args.budget),
+        margin: args.margin / 100.0,
+        seed: args.model.seed,
+        command: command_line(),
+        data_dir: &data_dir,
+        reports_dir: &reports_dir,
+    };
+    let outcome = ab::run(&gpu, &weights, &request)?;
+    answer(args.model.json, &outcome.summary, &ab_text(&outcome, model::is_synthetic(&weights)))?;
+    Ok(u8::from(!outcome.correct))
+}
+
+/// The command as a user would type it again.
+fn command_line() -> String {
+    let typed: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", typed.join(" "))
+}
+
+fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
+    let s = &outcome.summary;
+    let mut lines = Vec::new();
+    if synthetic {
+        lines.push("synthetic weights: times are real, the text is not".to_owned());
+    }
+    lines.push(format!("{} on {}, {}", s.flag, s.title, s.adapter));
+    for arm in &s.arms {
+        lines.push(format!(
+            "  {:<12} {} dispatches per token, decode {} ms per token, prefill {} ms",
+            arm.name,
+            arm.dispatches_per_token,
+            arm.decode_ms_per_token.map_or("-".into(), |v| format!("{v:.2}")),
+            arm.prefill_ms.map_or("-".into(), |v| format!("{v:.1}")),
+        ));
+    }
+    let verdict = s.verdict.map_or("no verdict".into(), |v| v.to_string());
+    match (s.effect_pct, s.ci_pct, s.mde_pct) {
+        (Some(effect), Some([low, high]), Some(mde)) => lines.push(format!(
+            "{verdict} (screening): {effect:+.2} % [{low:+.2}, {high:+.2}], margin {} %, minimum \
+             detectable effect {mde:.2} %, {} blocks",
+            s.margin_pct, s.blocks
+        )),
+        _ => lines.push(format!("{verdict} (screening), {} blocks", s.blocks)),
+    }
+    lines.push(s.reason.clone());
+    lines.push(s.more_time.clone());
+    lines.push(format!("checks: {} passed, {} failed", s.checks.passed, s.checks.failed));
+    lines.push(format!("report: {}", s.report));
+    lines.join("\n")
+}
+
+fn run_check(args: &CheckArgs) -> Result<u8> {
+    let choices = choices(&args.flags)?;
+    models::find(&args.model.model)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let weights = model::load(&args.model.model, args.model.weights.as_deref(), args.model.seed)?;
+    let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
+    let settings = Settings::resolve(&gpu.features, &choices)?;
+    let context = prompt.ids.len() + args.tokens + 1;
+    let mut engine = Engine::new(&gpu, &weights, context, None)?;
+    let arm = engine.arm(&settings)?;
+    let last = prompt.ids.len() - 1;
+    engine.prefill(&arm, &prompt.ids)?;
+    // The prompt's last token again, dispatch by dispatch, on both chains.
+    engine.set_token(prompt.ids[last]);
+    let mut checks = prefixed("prefill", check::roles(&engine, &arm.prefill_last, last)?);
+    engine.set_token(prompt.ids[last]);
+    checks.extend(prefixed("decode", check::roles(&engine, &arm.decode, last)?));
+    engine.prefill(&arm, &prompt.ids)?;
+    checks.extend(check::greedy(&engine, &arm, &prompt.ids, args.tokens)?.checks);
+    let failed = checks.iter().filter(|c| !c.passed).count();
+    let document = json!({
+        "model": weights.spec().id,
+        "title": weights.provenance().title,
+        "adapter": gpu.info.name,
+        "settings": settings.values(),
+        "cases": checks.len(),
+        "passed": checks.len() - failed,
+        "failed": failed,
+        "checks": checks,
+    });
+    let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
+    for c in &checks {
+        text.push_str(&format!(
+            "{} {:<38} {:<18} worst {:.3e}, {:.3} of its limit{}\n",
+            if c.passed { "pass" } else { "FAIL" },
+            c.stage,
+            c.role,
+            c.worst_abs,
+            c.worst_ratio,
+            c.note.as_ref().map_or(String::new(), |n| format!(": {n}"))
+        ));
+    }
+    text.push_str(&format!("{} passed, {failed} failed", checks.len() - failed));
+    answer(args.model.json, &document, &text)?;
+    Ok(u8::from(failed > 0))
+}
+
+fn prefixed(prefix: &str, mut checks: Vec<check::Check>) -> Vec<check::Check> {
+    for check in &mut checks {
+        check.stage = format!("{prefix}.{}", check.stage);
+    }
+    checks
+}
+
+fn run_plan(args: &PlanArgs) -> Result<u8> {
+    let spec = models::find(&args.model)?;
+    let features = if args.adapter {
+        device::features_of(&device::pick(None)?)
+    } else {
+        Features::PUBLISHED
+    };
+    let settings = Settings::resolve(&features, &choices(&args.flags)?)?;
+    let plan = Plan::build(&spec, &settings, &features, Phase::Decode)?;
+    let totals = plan.totals();
+    let variants: Vec<String> = plan.variants().iter().map(|v| v.id()).collect();
+    let document = json!({
+        "model": spec.id,
+        "settings": settings.values(),
+        "dispatches_per_token": totals.dispatches_per_token,
+        "by_role": totals.by_role,
+        "bytes_per_token": totals.bytes_per_token,
+        "variants": variants,
+        "notes": settings.notes,
+    });
+    let mut text = format!(
+        "{}: {} dispatches per token, {} bytes of weights and scales\n",
+        spec.id, totals.dispatches_per_token, totals.bytes_per_token
+    );
+    for (role, count) in &totals.by_role {
+        text.push_str(&format!("  {role:<18} {count}\n"));
+    }
+    text.push_str(&format!("variants: {}\n", variants.join(", ")));
+    for note in &settings.notes {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    answer(args.json, &document, &text)?;
+    Ok(0)
+}
+
+fn run_report(args: &ReportArgs) -> Result<u8> {
+    let [data, reports] = ab::folders();
+    let made = reports::regenerate(&data, &reports, args.id.as_deref())?;
+    let written: Vec<String> = made.written.iter().map(|p| p.display().to_string()).collect();
+    let refused: Vec<String> = made
+        .refused
+        .iter()
+        .map(|r| format!("{}: {}", r.journal.display(), r.reason))
+        .collect();
+    let text = written.iter().chain(&refused).cloned().collect::<Vec<_>>().join("\n");
+    answer(args.json, &json!({ "written": written, "refused": refused }), &text)?;
+    Ok(u8::from(!refused.is_empty()))
+}
+
+fn run_doctor(args: &DoctorArgs) -> Result<u8> {
+    let adapters = device::adapters();
+    if args.probe {
+        return Ok(if adapters.is_empty() { 4 } else { 0 });
+    }
+    let mut text = String::new();
+    let mut documents = Vec::new();
+    for adapter in &adapters {
+        let (info, features) = (adapter.get_info(), device::features_of(adapter));
+        let timestamps = adapter.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+        let limits = device::limits_of(&adapter.limits());
+        let can = if features.shader_f16 {
+            "every variant of the table"
+        } else {
+            "nothing yet: the kernels need shader-f16"
+        };
+        text.push_str(&format!(
+            "{}\n  {:?}, {}, driver {} {}\n  shader-f16 {}, subgroups {}, timestamp-query {}\n  runs {can}\n",
+            info.name,
+            info.device_type,
+            info.backend,
+            info.driver,
+            info.driver_info,
+            yes(features.shader_f16),
+            features
+                .subgroup_size
+                .map_or("no".into(), |(low, high)| format!("{low} to {high}")),
+            yes(timestamps),
+        ));
+        for (name, value) in &limits {
+            text.push_str(&format!("  {name} {value}\n"));
+        }
+        documents.push(json!({
+            "name": info.name,
+            "device_type": format!("{:?}", info.device_type),
+            "backend": info.backend.to_string(),
+            "driver": info.driver,
+            "driver_info": info.driver_info,
+            "features": features,
+            "timestamp_query": timestamps,
+            "limits": limits,
+        }));
+    }
+    if adapters.is_empty() {
+        text.push_str(
+            "no Vulkan, Metal or DX12 adapter: `plan`, `fetch`, `convert` and `report` work, `ab` \
+             and `check` do not; on Debian: sudo apt-get update && sudo apt-get install -y \
+             mesa-vulkan-drivers libvulkan1\n",
+        );
+    }
+    let model = match reference::fetch::probe(DEFAULT_MODEL, &env::sources())? {
+        reference::fetch::Probe::Ready(source) => format!("{source:?}"),
+        reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
+    };
+    text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));
+    answer(args.json, &json!({ "adapters": documents, "default_model": model }), &text)?;
+    Ok(0)
+}
+
+const fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn run_fetch(args: &FetchArgs) -> Result<u8> {
+    if args.probe {
+        let needs_pip = matches!(
+            models::find(&args.model).map(|m| reference::fetch::probe(&m.id, &env::sources())),
+            Ok(Ok(reference::fetch::Probe::NeedsPip))
+        );
+        return Ok(if needs_pip { 5 } else { 0 });
+    }
+    let spec = models::find(&args.model)?;
+    let path = model::fetch(&spec.id)?;
+    let shown = path.display().to_string();
+    answer(args.json, &json!({ "model": spec.id, "path": shown }), &shown)?;
+    Ok(0)
+}
+
+fn run_convert(args: &ConvertArgs) -> Result<u8> {
+    let silent = |_: u64, _: u64| {};
+    let checkpoint = reference::convert::load(Path::new(&args.input), &silent)?;
+    reference::mlc::write(&checkpoint, &args.output, &silent)?;
+    let title = &checkpoint.provenance().title;
+    let shown = args.output.display().to_string();
+    answer(
+        args.json,
+        &json!({ "title": title, "output": shown, "bytes": checkpoint.payload_bytes() }),
+        &format!("{title}: {} bytes in {shown}", checkpoint.payload_bytes()),
+    )?;
+    Ok(0)
+}

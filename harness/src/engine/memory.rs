@@ -1,0 +1,369 @@
+//! Every buffer of a model on the GPU, by its name in the plan.
+
+use crate::device::Gpu;
+use anyhow::{Result, bail};
+use half::f16;
+use kernels::{
+    kv::{PAGE_SIZE, pages_for},
+    models::{ModelSpec, Shape},
+    plan::{Activation, Buffer, Part, State, activation_len},
+};
+use reference::{Checkpoint, numerics::decode};
+use std::collections::BTreeMap;
+
+/// Bytes behind every activation that no kernel may touch.
+pub const GUARD_BYTES: u64 = 64;
+/// What the guard holds, and what outputs hold before a checked dispatch: NaN in
+/// f16 and in f32.
+pub(super) const POISON: u8 = 0xFF;
+/// Distance of the fields of the per-token state: the largest alignment that
+/// WebGPU allows an adapter to ask for.
+const FIELD: u64 = 256;
+/// Bytes of one position's entry in the step table: position, pages, length.
+const STEP: u64 = 3 * FIELD;
+/// Most parts of split-K attention that partials are allocated for.
+const MAX_SPLITS: usize = 16;
+
+/// The buffers.
+#[derive(Debug)]
+pub struct Memory {
+    buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    /// Position, page count and length of the current token.
+    state: wgpu::Buffer,
+    /// The same for every position.
+    steps: wgpu::Buffer,
+    prompt: wgpu::Buffer,
+    generated: wgpu::Buffer,
+    snapshot: Vec<wgpu::Buffer>,
+    layer_bytes: u64,
+    context: usize,
+    /// Page table: page of the sequence to page of the cache.
+    pub page_table: Vec<u32>,
+    spec: ModelSpec,
+}
+
+const fn padded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(4)
+}
+
+impl Memory {
+    pub(super) fn new(
+        gpu: &Gpu,
+        weights: &Checkpoint,
+        context: usize,
+        page_table: Option<Vec<u32>>,
+    ) -> Result<Self> {
+        let spec = weights.spec().clone();
+        if context > spec.max_context() {
+            bail!(
+                "{}: {context} positions asked, the model holds {}",
+                spec.id,
+                spec.max_context()
+            );
+        }
+        let pages = pages_for(context);
+        let page_table = page_table.unwrap_or_else(|| (0..pages as u32).collect());
+        let mut sorted = page_table.clone();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..pages as u32) {
+            bail!("the page table is not a permutation of 0..{pages}");
+        }
+        gpu.guarded("allocating the model", || {
+            let layer_bytes = (pages * spec.kv_layout().page_stride() * 2) as u64;
+            let mut memory = Self {
+                buffers: BTreeMap::new(),
+                state: empty(gpu, "state", STEP),
+                steps: upload(gpu, "steps", &step_table(context)),
+                prompt: empty(gpu, "prompt", 4 * context as u64),
+                generated: empty(gpu, "generated", 4 * context as u64),
+                snapshot: Vec::new(),
+                layer_bytes,
+                context,
+                page_table,
+                spec: spec.clone(),
+            };
+            memory.parameters(gpu, weights)?;
+            memory.activations(gpu);
+            for layer in 0..spec.num_hidden_layers {
+                let buffer = empty(gpu, "kv", layer_bytes + GUARD_BYTES);
+                gpu.queue
+                    .write_buffer(&buffer, layer_bytes, &[POISON; GUARD_BYTES as usize]);
+                memory
+                    .buffers
+                    .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
+                memory.snapshot.push(empty(gpu, "kv snapshot", layer_bytes));
+            }
+            memory.static_state(gpu);
+            Ok(memory)
+        })
+    }
+
+    fn parameters(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
+        let limit = gpu.features.max_storage_binding_bytes;
+        for (layer, tensor) in self.spec.tensors() {
+            let parts: Vec<(Part, &[u8])> = match self.spec.shape(tensor) {
+                Shape::Matrix { .. } => {
+                    let matrix = weights.matrix(layer, tensor);
+                    vec![
+                        (Part::Words, bytemuck::cast_slice(matrix.words)),
+                        (Part::Scales, bytemuck::cast_slice(matrix.scales)),
+                    ]
+                }
+                Shape::Vector { .. } => {
+                    vec![(Part::Vector, bytemuck::cast_slice(weights.vector(layer, tensor)))]
+                }
+            };
+            for (part, bytes) in parts {
+                let size = padded(bytes.len() as u64);
+                if size > limit {
+                    bail!(
+                        "{}: {} bytes in one binding, this adapter allows {limit}",
+                        self.spec.param_name(layer, tensor),
+                        size
+                    );
+                }
+                let key = Buffer::Param {
+                    layer,
+                    tensor,
+                    part,
+                };
+                self.buffers.insert(key, (upload(gpu, "weights", bytes), size));
+            }
+        }
+        Ok(())
+    }
+
+    fn activations(&mut self, gpu: &Gpu) {
+        use Activation::{Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V};
+        for activation in [
+            Normed,
+            Residual(0),
+            Residual(1),
+            Delta,
+            Qkv,
+            Q,
+            K,
+            V,
+            Attention,
+            Partials,
+            Ffn,
+            Logits,
+        ] {
+            let element = if activation == Partials { 4 } else { 2 };
+            let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
+            let bytes = padded(elements * element);
+            let buffer = empty(gpu, "activation", bytes + GUARD_BYTES);
+            gpu.queue
+                .write_buffer(&buffer, bytes, &[POISON; GUARD_BYTES as usize]);
+            self.buffers
+                .insert(Buffer::Activation(activation), (buffer, bytes));
+        }
+    }
+
+    fn static_state(&mut self, gpu: &Gpu) {
+        let inv_freq: Vec<f32> = self.spec.inv_freq().iter().map(|&f| f as f32).collect();
+        let table = bytemuck::cast_slice(&self.page_table);
+        let mut add = |state, buffer, bytes| {
+            self.buffers.insert(Buffer::State(state), (buffer, bytes));
+        };
+        add(
+            State::InvFreq,
+            upload(gpu, "inv_freq", bytemuck::cast_slice(&inv_freq)),
+            4 * inv_freq.len() as u64,
+        );
+        add(
+            State::PageValues,
+            upload(gpu, "page_values", table),
+            table.len() as u64,
+        );
+        add(State::Token, empty(gpu, "token", 4), 4);
+    }
+
+    /// Positions that fit.
+    pub const fn context(&self) -> usize {
+        self.context
+    }
+
+    pub(super) fn require(&self, positions: usize) -> Result<()> {
+        if positions > self.context {
+            bail!(
+                "{positions} positions asked, the KV cache holds {}",
+                self.context
+            );
+        }
+        Ok(())
+    }
+
+    /// The buffer of a name that is not part of the per-token state block.
+    pub(super) fn buffer(&self, name: Buffer) -> &wgpu::Buffer {
+        &self.buffers[&name].0
+    }
+
+    /// Bytes that a kernel sees of a buffer.
+    pub(super) fn bytes(&self, name: Buffer) -> u64 {
+        self.buffers.get(&name).map_or(FIELD, |&(_, bytes)| bytes)
+    }
+
+    /// What a binding of `name` is bound to.
+    pub(super) fn binding(&self, name: Buffer) -> wgpu::BufferBinding<'_> {
+        let field = match name {
+            Buffer::State(State::PositionMap) => Some((0, 4)),
+            Buffer::State(State::PageIndptr) => Some((1, 8)),
+            Buffer::State(State::LengthInfo) => Some((2, 12)),
+            _ => None,
+        };
+        let (buffer, offset, size) = match field {
+            Some((field, size)) => (&self.state, field * FIELD, size),
+            None => {
+                let (buffer, bytes) = &self.buffers[&name];
+                (buffer, 0, *bytes)
+            }
+        };
+        wgpu::BufferBinding {
+            buffer,
+            offset,
+            size: std::num::NonZeroU64::new(size),
+        }
+    }
+
+    pub(super) fn advance(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
+        encoder.copy_buffer_to_buffer(
+            &self.steps,
+            position as u64 * STEP,
+            &self.state,
+            0,
+            Some(STEP),
+        );
+    }
+
+    pub(super) fn write_prompt(&self, gpu: &Gpu, prompt: &[u32]) {
+        gpu.queue
+            .write_buffer(&self.prompt, 0, bytemuck::cast_slice(prompt));
+    }
+
+    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
+        let token = self.buffer(Buffer::State(State::Token));
+        encoder.copy_buffer_to_buffer(&self.prompt, 4 * position as u64, token, 0, Some(4));
+    }
+
+    pub(super) fn log_token(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
+        let token = self.buffer(Buffer::State(State::Token));
+        encoder.copy_buffer_to_buffer(token, 0, &self.generated, 4 * position as u64, Some(4));
+    }
+
+    pub(super) fn generated(&self, gpu: &Gpu, from: usize, count: usize) -> Result<Vec<u32>> {
+        let bytes = gpu.read(&self.generated, 4 * from as u64, 4 * count as u64)?;
+        let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
+        match tokens.iter().find(|&&t| t as usize >= self.spec.vocab_size) {
+            Some(token) => bail!("token {token} is outside the vocabulary of {}", self.spec.vocab_size),
+            None => Ok(tokens),
+        }
+    }
+
+    /// Remembers the KV cache as it is now.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn snapshot(&self, gpu: &Gpu) -> Result<()> {
+        self.copy_kv(gpu, |layer, kv| (kv, &self.snapshot[layer]))
+    }
+
+    /// Restores the KV cache to the last snapshot, by a GPU copy.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn restore(&self, gpu: &Gpu) -> Result<()> {
+        self.copy_kv(gpu, |layer, kv| (&self.snapshot[layer], kv))
+    }
+
+    fn copy_kv<'s>(
+        &'s self,
+        gpu: &Gpu,
+        ends: impl Fn(usize, &'s wgpu::Buffer) -> (&'s wgpu::Buffer, &'s wgpu::Buffer),
+    ) -> Result<()> {
+        let mut encoder = gpu
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for layer in 0..self.spec.num_hidden_layers {
+            let (from, to) = ends(layer, self.buffer(Buffer::KvPages { layer }));
+            encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(self.layer_bytes));
+        }
+        gpu.run("copying the KV cache", encoder)
+    }
+
+    /// Overwrites every layer's pages with the same values: `f16` elements in
+    /// cache order, one layer's worth.
+    pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) {
+        for layer in 0..self.spec.num_hidden_layers {
+            let buffer = self.buffer(Buffer::KvPages { layer });
+            let bytes: &[u8] = bytemuck::cast_slice(values);
+            gpu.queue.write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
+        }
+    }
+
+    /// f16 elements of one layer's pages.
+    pub const fn layer_elements(&self) -> usize {
+        (self.layer_bytes / 2) as usize
+    }
+
+    /// Reads a buffer of f16 elements.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn read_f16(&self, gpu: &Gpu, name: Buffer) -> Result<Vec<f64>> {
+        let bytes = gpu.read(self.buffer(name), 0, self.bytes(name))?;
+        let values: Vec<f16> = bytemuck::pod_collect_to_vec(&bytes);
+        let mut values = decode(&values);
+        if let Buffer::Activation(activation) = name {
+            values.truncate(activation_len(&self.spec, activation, MAX_SPLITS));
+        }
+        Ok(values)
+    }
+
+    /// Reads one layer's pages as they lie.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn read_kv(&self, gpu: &Gpu, layer: usize) -> Result<Vec<f16>> {
+        let bytes = gpu.read(self.buffer(Buffer::KvPages { layer }), 0, self.layer_bytes)?;
+        Ok(bytemuck::pod_collect_to_vec(&bytes))
+    }
+}
+
+/// Position, page count and length of every position, at their offsets.
+fn step_table(context: usize) -> Vec<u8> {
+    let mut table = vec![0_u8; context * STEP as usize];
+    for (position, entry) in table.chunks_exact_mut(STEP as usize).enumerate() {
+        let pages = (position / PAGE_SIZE + 1) as i32;
+        let mut put = |at: usize, value: i32| {
+            entry[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        };
+        put(0, position as i32);
+        put(FIELD as usize + 4, pages);
+        put(2 * FIELD as usize, position as i32 + 1);
+    }
+    table
+}
+
+fn empty(gpu: &Gpu, label: &str, bytes: u64) -> wgpu::Buffer {
+    gpu.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some(label),
+        size: padded(bytes.max(4)),
+        usage: wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    })
+}
+
+fn upload(gpu: &Gpu, label: &str, bytes: &[u8]) -> wgpu::Buffer {
+    let buffer = empty(gpu, label, bytes.len() as u64);
+    let whole = bytes.len() / 4 * 4;
+    gpu.queue.write_buffer(&buffer, 0, &bytes[..whole]);
+    if whole < bytes.len() {
+        let mut last = [0; 4];
+        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+        gpu.queue.write_buffer(&buffer, whole as u64, &last);
+    }
+    buffer
+}

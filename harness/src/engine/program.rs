@@ -1,0 +1,189 @@
+//! A plan with its pipelines and bind groups, ready to be recorded.
+
+use super::memory::Memory;
+use crate::device::Gpu;
+use anyhow::Result;
+use kernels::{
+    ModelSpec, Plan, Variant,
+    role::{Access, Role},
+};
+use std::collections::BTreeMap;
+
+/// Distance of uniforms in their buffer.
+const UNIFORM_STRIDE: u64 = 256;
+
+/// Compiled shaders by variant; one model's.
+#[derive(Debug, Default)]
+pub(super) struct Pipelines {
+    made: BTreeMap<Variant, Pipeline>,
+}
+
+#[derive(Debug)]
+struct Pipeline {
+    sha256: String,
+    layout: wgpu::BindGroupLayout,
+    pipeline: wgpu::ComputePipeline,
+}
+
+impl Pipelines {
+    pub(super) fn sha256(&self, variant: Variant) -> Option<&str> {
+        self.made.get(&variant).map(|p| p.sha256.as_str())
+    }
+
+    fn get(&mut self, gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<&Pipeline> {
+        if !self.made.contains_key(&variant) {
+            let made = compile(gpu, variant, spec)?;
+            self.made.insert(variant, made);
+        }
+        Ok(&self.made[&variant])
+    }
+}
+
+fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
+    let shader = generators::render(variant, spec)?;
+    let label = variant.id();
+    gpu.guarded(&format!("compiling {label}"), || {
+        let layout = bind_group_layout(gpu, variant.role);
+        let module = gpu
+            .device
+            .create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(&label),
+                source: wgpu::ShaderSource::Wgsl(shader.wgsl.as_str().into()),
+            });
+        let pipeline_layout =
+            gpu.device
+                .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                    label: Some(&label),
+                    bind_group_layouts: &[Some(&layout)],
+                    immediate_size: 0,
+                });
+        let pipeline = gpu
+            .device
+            .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(&label),
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    constants: &[],
+                    // Every kernel writes workgroup memory before it reads it.
+                    zero_initialize_workgroup_memory: false,
+                },
+                cache: None,
+            });
+        Ok(Pipeline {
+            sha256: shader.sha256,
+            layout,
+            pipeline,
+        })
+    })
+}
+
+fn bind_group_layout(gpu: &Gpu, role: Role) -> wgpu::BindGroupLayout {
+    let entries: Vec<wgpu::BindGroupLayoutEntry> = role
+        .bindings()
+        .iter()
+        .enumerate()
+        .map(|(number, binding)| wgpu::BindGroupLayoutEntry {
+            binding: number as u32,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: match binding.access {
+                    Access::Uniform => wgpu::BufferBindingType::Uniform,
+                    Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                    Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+                },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    gpu.device
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some(role.name()),
+            entries: &entries,
+        })
+}
+
+/// A plan that can be recorded.
+#[derive(Debug)]
+pub struct Program {
+    /// The plan.
+    pub plan: Plan,
+    steps: Vec<(wgpu::ComputePipeline, wgpu::BindGroup)>,
+}
+
+impl Program {
+    pub(super) fn new(
+        gpu: &Gpu,
+        memory: &Memory,
+        pipelines: &mut Pipelines,
+        spec: &ModelSpec,
+        plan: Plan,
+    ) -> Result<Self> {
+        let uniforms = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("uniforms"),
+            size: UNIFORM_STRIDE * plan.dispatches.len() as u64,
+            usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mut steps = Vec::with_capacity(plan.dispatches.len());
+        for (i, dispatch) in plan.dispatches.iter().enumerate() {
+            let offset = i as u64 * UNIFORM_STRIDE;
+            let words: &[u8] = bytemuck::cast_slice(&dispatch.uniform);
+            gpu.queue.write_buffer(&uniforms, offset, words);
+            let pipeline = pipelines.get(gpu, dispatch.variant, spec)?;
+            let mut buffers = dispatch.buffers.iter();
+            let entries: Vec<wgpu::BindGroupEntry<'_>> = dispatch
+                .variant
+                .role
+                .bindings()
+                .iter()
+                .enumerate()
+                .map(|(number, binding)| wgpu::BindGroupEntry {
+                    binding: number as u32,
+                    resource: wgpu::BindingResource::Buffer(match binding.access {
+                        Access::Uniform => wgpu::BufferBinding {
+                            buffer: &uniforms,
+                            offset,
+                            size: std::num::NonZeroU64::new(words.len() as u64),
+                        },
+                        Access::Read | Access::ReadWrite => memory.binding(
+                            *buffers.next().expect("the plan binds what the role lists"),
+                        ),
+                    }),
+                })
+                .collect();
+            let group = gpu.guarded(&dispatch.label, || {
+                Ok(gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                    label: Some(&dispatch.label),
+                    layout: &pipeline.layout,
+                    entries: &entries,
+                }))
+            })?;
+            steps.push((pipeline.pipeline.clone(), group));
+        }
+        Ok(Self { plan, steps })
+    }
+
+    /// Records all dispatches, or one, in a pass of their own and returns how
+    /// many were recorded.
+    pub(super) fn record(&self, encoder: &mut wgpu::CommandEncoder, only: Option<usize>) -> u64 {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let mut recorded = 0;
+        for (i, (dispatch, (pipeline, group))) in
+            self.plan.dispatches.iter().zip(&self.steps).enumerate()
+        {
+            if only.is_some_and(|only| only != i) {
+                continue;
+            }
+            let [x, y, z] = dispatch.grid;
+            pass.set_pipeline(pipeline);
+            pass.set_bind_group(0, group, &[]);
+            pass.dispatch_workgroups(x, y, z);
+            recorded += 1;
+        }
+        recorded
+    }
+}

@@ -1,0 +1,84 @@
+//! The environment of the command line: where caches lie, what the user set,
+//! what this machine is. The one place that reads environment variables.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the command line is where the environment is read"
+)]
+
+use reference::fetch::Sources;
+use results::record::Environment;
+use std::{path::PathBuf, process::Command};
+
+fn var(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|v| !v.is_empty())
+}
+
+/// The workbench's cache folder: `ZEROTVM_CACHE`, or the system's.
+pub fn cache_dir() -> PathBuf {
+    if let Some(dir) = var("ZEROTVM_CACHE") {
+        return dir.into();
+    }
+    let home = || var("HOME").or_else(|| var("USERPROFILE")).map(PathBuf::from);
+    let base = match std::env::consts::OS {
+        "windows" => var("LOCALAPPDATA").map(PathBuf::from),
+        "macos" => home().map(|h| h.join("Library/Caches")),
+        _ => var("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .or_else(|| home().map(|h| h.join(".cache"))),
+    };
+    base.unwrap_or_else(std::env::temp_dir).join("zerotvm")
+}
+
+/// Where model files may come from.
+pub fn sources() -> Sources {
+    let hub = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| {
+        let home = var("HF_HOME").map(PathBuf::from);
+        let home = home.or_else(|| var("HOME").map(|h| PathBuf::from(h).join(".cache/huggingface")));
+        home.map(|h| h.join("hub"))
+    });
+    Sources {
+        hub_cache_dirs: hub.into_iter().collect(),
+        hub_endpoint: var("HF_ENDPOINT"),
+        token: var("HF_TOKEN"),
+        offline: var("HF_HUB_OFFLINE").is_some_and(|v| v != "0"),
+        ..Sources::new(cache_dir())
+    }
+}
+
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|l| l.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// What a record says of this machine: no user name, no path, no secret.
+pub fn environment() -> Environment {
+    let memory_kib = field("/proc/meminfo", "MemTotal")
+        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(0);
+    Environment {
+        os: field("/etc/os-release", "PRETTY_NAME")
+            .or_else(|| {
+                let text = std::fs::read_to_string("/etc/os-release").ok()?;
+                let line = text.lines().find(|l| l.starts_with("PRETTY_NAME="))?;
+                Some(line.trim_start_matches("PRETTY_NAME=").trim_matches('"').to_owned())
+            })
+            .unwrap_or_else(|| std::env::consts::OS.to_owned()),
+        cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cores: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
+        memory_bytes: memory_kib * 1024,
+        commit: output("git", &["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into()),
+        dirty: output("git", &["status", "--porcelain", "--untracked-files=no"])
+            .is_none_or(|s| !s.is_empty()),
+        toolchain: format!("rust {}", env!("CARGO_PKG_RUST_VERSION")),
+        runtime_checks: "wgpu defaults: bounds checks and loop bounding on; workgroup memory not \
+                         zeroed"
+            .into(),
+    }
+}

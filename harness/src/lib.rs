@@ -1,0 +1,9 @@
+//! The Zero-TVM workbench's commands, and the only code that sees a GPU.
+
+pub mod ab;
+pub mod check;
+pub mod cli;
+pub mod device;
+pub mod engine;
+pub mod env;
+pub mod model;

@@ -1,0 +1,140 @@
+//! The model of a command: its weights and its prompt.
+
+use crate::env;
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use kernels::{ModelSpec, models};
+use reference::{Checkpoint, checkpoint::Container, convert, fetch, mlc, synth};
+use std::path::{Path, PathBuf};
+
+/// Seed of synthetic weights and of seeded prompts when none is given.
+pub const DEFAULT_SEED: u64 = 42;
+
+/// The default prompt, as token ids of SmolLM2: `chat_sky` of the golden data.
+pub const CHAT_SKY: &[u32] = &include!("chat_sky.in");
+
+/// A prompt.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// `chat_sky`, or `N seeded ids`.
+    pub name: String,
+    /// Token ids.
+    pub ids: Vec<u32>,
+}
+
+/// Progress of a download on standard error.
+#[derive(Debug)]
+pub struct Bar(ProgressBar);
+
+impl Default for Bar {
+    fn default() -> Self {
+        let bar = ProgressBar::no_length();
+        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+}
+
+impl fetch::Progress for Bar {
+    fn phase(&mut self, text: &str) {
+        self.0.set_message(text.to_owned());
+    }
+
+    fn bytes(&mut self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
+
+/// Fetches the registered file of a model.
+///
+/// # Errors
+/// Every source that was tried and why it failed.
+pub fn fetch(model: &str) -> Result<PathBuf> {
+    let mut bar = Bar::default();
+    let path = fetch::fetch(model, &env::sources(), &mut bar)?;
+    bar.0.finish_and_clear();
+    Ok(path)
+}
+
+/// Loads the weights that a command asks for: `None` the model's own file where
+/// it can be had and synthetic weights otherwise, `gguf`, `synthetic`, or a path.
+///
+/// # Errors
+/// When what was named cannot be had or loaded.
+pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint> {
+    let silent = |_: u64, _: u64| {};
+    match weights {
+        None | Some("gguf") => {
+            let spec = models::find(model)?;
+            match fetch(&spec.id) {
+                Ok(path) => Ok(convert::load(&path, &silent)?),
+                Err(error) if weights.is_some() => Err(error),
+                Err(error) => {
+                    eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
+                    synthetic(&spec, seed)
+                }
+            }
+        }
+        Some("synthetic") => synthetic(&models::find(model)?, seed),
+        Some(path) => {
+            let path = Path::new(path);
+            if path.is_dir() {
+                Ok(mlc::read(path, &silent)?)
+            } else if path.is_file() {
+                Ok(convert::load(path, &silent)?)
+            } else {
+                bail!(
+                    "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
+                     file or an MLC folder",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+fn synthetic(spec: &ModelSpec, seed: u64) -> Result<Checkpoint> {
+    synth::checkpoint(spec, seed).with_context(|| format!("synthetic weights of {}", spec.id))
+}
+
+/// Whether the weights are seeded random numbers.
+pub fn is_synthetic(weights: &Checkpoint) -> bool {
+    weights.provenance().weights == Container::Synthetic
+}
+
+/// The prompt of a command: `length` seeded ids, or the embedded chat prompt
+/// where the vocabulary holds it.
+///
+/// # Errors
+/// A length of zero.
+pub fn prompt(spec: &ModelSpec, length: Option<usize>, seed: u64) -> Result<Prompt> {
+    match length {
+        Some(0) => bail!("--prompt 0: expected at least one token"),
+        None if spec.id == models::DEFAULT_MODEL => Ok(Prompt {
+            name: "chat_sky".into(),
+            ids: CHAT_SKY.to_vec(),
+        }),
+        _ => {
+            let length = length.unwrap_or(CHAT_SKY.len());
+            let mut state = seed;
+            let ids = (0..length)
+                .map(|_| (split_mix(&mut state) % spec.vocab_size as u64) as u32)
+                .collect();
+            Ok(Prompt {
+                name: format!("{length} seeded ids"),
+                ids,
+            })
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): one step of a seeded sequence.
+pub fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
