@@ -70,7 +70,14 @@ fn access(space: AddressSpace) -> Option<Access> {
             Some(Access::ReadWrite)
         }
         AddressSpace::Storage { .. } => Some(Access::Read),
-        _ => None,
+        AddressSpace::Function
+        | AddressSpace::Private
+        | AddressSpace::WorkGroup
+        | AddressSpace::Handle
+        | AddressSpace::Immediate
+        | AddressSpace::TaskPayload
+        | AddressSpace::RayPayload
+        | AddressSpace::IncomingRayPayload => None,
     }
 }
 

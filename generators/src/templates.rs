@@ -64,7 +64,16 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
     }
     let template = match variant.role {
         Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
-        role => &format!("{role}.wgsl.tera"),
+        Role::Embedding
+        | Role::RmsNorm
+        | Role::QkvFused
+        | Role::AttentionCombine
+        | Role::Int4Matmul
+        | Role::FusedFfn
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::Rope
+        | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
     };
     let params = Params {
         id: variant.id(),

@@ -2,8 +2,9 @@
 //! control, correctness before time.
 
 use crate::{
-    check, device, env,
+    check, device,
     engine::{Arm, Engine},
+    env,
     model::{self, Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
@@ -129,8 +130,14 @@ fn arm_settings(gpu: &device::Gpu, request: &Request<'_>, value: Value) -> Resul
         );
     }
     for &excluded in request.flag.excludes {
-        if choices.insert(excluded, Value::Off).is_some_and(Value::is_on) {
-            bail!("flag {} excludes {excluded}, which was chosen", request.flag.name);
+        if choices
+            .insert(excluded, Value::Off)
+            .is_some_and(Value::is_on)
+        {
+            bail!(
+                "flag {} excludes {excluded}, which was chosen",
+                request.flag.name
+            );
         }
     }
     Ok(Settings::resolve(&gpu.features, &choices)?)
@@ -230,7 +237,12 @@ fn start(
         },
         margin: request.margin,
         arms: [arm_plan(0), arm_plan(1)],
-        excluded: request.flag.excludes.iter().map(|&e| e.to_owned()).collect(),
+        excluded: request
+            .flag
+            .excludes
+            .iter()
+            .map(|&e| e.to_owned())
+            .collect(),
         notes: provenance.notes.clone(),
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
@@ -322,7 +334,10 @@ fn element(
     let decoded = engine.decode(&arm.decode, request.prompt.ids.len(), request.tokens)?;
     let planned = u64::from(arm.decode.plan.dispatches_per_token()) * request.tokens as u64;
     if decoded.dispatches != planned {
-        bail!("{} dispatches were recorded, the plan has {planned}", decoded.dispatches);
+        bail!(
+            "{} dispatches were recorded, the plan has {planned}",
+            decoded.dispatches
+        );
     }
     Ok(decoded)
 }
@@ -369,7 +384,9 @@ fn blocks(
             let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
             let known = tokens.entry(kind == B).or_insert_with(|| made.clone());
             if *known != made {
-                bail!("block {block}: an arm decoded other tokens than before; the output is not stable");
+                bail!(
+                    "block {block}: an arm decoded other tokens than before; the output is not stable"
+                );
             }
             journal.append(&Line::Sample(record::Sample {
                 block,
@@ -430,7 +447,12 @@ fn sweep(
         if !agree {
             return Ok(false);
         }
-        for (index, kind) in [(0, record::Arm::A), (1, record::Arm::B), (1, record::Arm::B), (0, record::Arm::A)] {
+        for (index, kind) in [
+            (0, record::Arm::A),
+            (1, record::Arm::B),
+            (1, record::Arm::B),
+            (0, record::Arm::A),
+        ] {
             engine.set_token(token);
             let decoded = engine.decode(&arms[index].decode, context - 1, SWEEP_TOKENS)?;
             journal.append(&Line::Context(record::Context {

@@ -42,7 +42,9 @@ pub fn compare(stage: &str, role: &str, found: &[f64], expected: &Expected) -> C
     let worst = expected.worst(found);
     let used = worst.map_or(f64::INFINITY, |w| w.used);
     let error = worst.map_or(f64::INFINITY, |w| (w.found - w.value).abs());
-    let relative = worst.map_or(f64::INFINITY, |w| error / w.value.abs().max(f64::MIN_POSITIVE));
+    let relative = worst.map_or(f64::INFINITY, |w| {
+        error / w.value.abs().max(f64::MIN_POSITIVE)
+    });
     let passed = used <= 1.0;
     Check {
         arm: record::Arm::A,
@@ -141,7 +143,13 @@ fn judge(
         Role::RmsNorm => vec![(
             "",
             act(bound(0)).to_vec(),
-            rms_norm::expected(act(bound(1)), &param_vector(weights, dispatch), eps, wide, Store::F16),
+            rms_norm::expected(
+                act(bound(1)),
+                &param_vector(weights, dispatch),
+                eps,
+                wide,
+                Store::F16,
+            ),
         )],
         Role::AddNorm => {
             let gamma = param_vector(weights, dispatch);
@@ -154,12 +162,14 @@ fn judge(
         }
         Role::Int4Matmul => {
             let w = matrix();
-            let expected = int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+            let expected =
+                int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::FusedFfn => {
             let w = matrix();
-            let expected = fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+            let expected =
+                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::QkvFused => {
@@ -261,7 +271,11 @@ fn judge(
         }
         Role::Argmax => {
             let best = argmax::compute(act(bound(0))).context("the logits hold NaN")?;
-            vec![("", vec![f64::from(engine.token()?)], exact(vec![best as f64]))]
+            vec![(
+                "",
+                vec![f64::from(engine.token()?)],
+                exact(vec![best as f64]),
+            )]
         }
     })
 }
@@ -327,16 +341,19 @@ pub fn logits(stage: &str, found: &[f64], expected: &[f64]) -> Check {
     let error: f64 = found.iter().zip(expected).map(|(f, e)| square(f - e)).sum();
     let size: f64 = expected.iter().copied().map(square).sum();
     let rel_rms = (error / size).sqrt();
-    // Negated so that NaN fails.
-    if !(rel_rms <= LOGITS_REL_RMS) {
-        fail(format!("relative rms error {rel_rms:.5}, limit {LOGITS_REL_RMS}"));
+    if rel_rms.is_nan() || rel_rms > LOGITS_REL_RMS {
+        fail(format!(
+            "relative rms error {rel_rms:.5}, limit {LOGITS_REL_RMS}"
+        ));
     }
     let overlap = {
         let expected = top5(expected);
         top5(found).iter().filter(|i| expected.contains(i)).count()
     };
     if overlap < 4 {
-        fail(format!("{overlap} of the top five logits agree, expected at least 4"));
+        fail(format!(
+            "{overlap} of the top five logits agree, expected at least 4"
+        ));
     }
     check.worst_rel = rel_rms;
     check
@@ -412,7 +429,11 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, prompt: &[u32], steps: usize) -> R
         worst_abs: differing.len() as f64,
         worst_rel: share,
         bound: 1.0,
-        worst_ratio: if passed { share / EXCUSED_SHARE } else { f64::INFINITY },
+        worst_ratio: if passed {
+            share / EXCUSED_SHARE
+        } else {
+            f64::INFINITY
+        },
         passed,
         note: if passed {
             (!differing.is_empty()).then(|| format!("{} near ties", differing.len()))
@@ -421,7 +442,11 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, prompt: &[u32], steps: usize) -> R
                 "{} of {} tokens differ; beyond near ties (gap {excusable:.3}): {}",
                 differing.len(),
                 steps + 1,
-                if wrong.is_empty() { "none".into() } else { wrong.join(", ") }
+                if wrong.is_empty() {
+                    "none".into()
+                } else {
+                    wrong.join(", ")
+                }
             ))
         },
     });

@@ -212,13 +212,22 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     let flag = Flag::find(&args.flag)?;
     let with = choices(&args.with)?;
     if args.tokens < 16 {
-        bail!("--tokens {}: an element decodes at least 16 tokens", args.tokens);
+        bail!(
+            "--tokens {}: an element decodes at least 16 tokens",
+            args.tokens
+        );
     }
     if !(args.budget > 0.0 && args.budget <= 86_400.0) {
-        bail!("--budget {}: expected seconds, above 0 and up to 86400", args.budget);
+        bail!(
+            "--budget {}: expected seconds, above 0 and up to 86400",
+            args.budget
+        );
     }
     if !(args.margin > 0.0 && args.margin < 100.0) {
-        bail!("--margin {}: expected percent, above 0 and below 100", args.margin);
+        bail!(
+            "--margin {}: expected percent, above 0 and below 100",
+            args.margin
+        );
     }
     models::find(&args.model.model)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
@@ -231,7 +240,11 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
             [flag.parse(a)?, flag.parse(b)?]
         }
     };
-    let weights = ab::weights(&args.model.model, args.model.weights.as_deref(), args.model.seed)?;
+    let weights = ab::weights(
+        &args.model.model,
+        args.model.weights.as_deref(),
+        args.model.seed,
+    )?;
     let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
     // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
     let _ = ctrlc::set_handler(|| {
@@ -254,7 +267,11 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
         reports_dir: &reports_dir,
     };
     let outcome = ab::run(&gpu, &weights, &request)?;
-    answer(args.model.json, &outcome.summary, &ab_text(&outcome, model::is_synthetic(&weights)))?;
+    answer(
+        args.model.json,
+        &outcome.summary,
+        &ab_text(&outcome, model::is_synthetic(&weights)),
+    )?;
     Ok(u8::from(!outcome.correct))
 }
 
@@ -276,7 +293,8 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
             "  {:<12} {} dispatches per token, decode {} ms per token, prefill {} ms",
             arm.name,
             arm.dispatches_per_token,
-            arm.decode_ms_per_token.map_or("-".into(), |v| format!("{v:.2}")),
+            arm.decode_ms_per_token
+                .map_or("-".into(), |v| format!("{v:.2}")),
             arm.prefill_ms.map_or("-".into(), |v| format!("{v:.1}")),
         ));
     }
@@ -291,7 +309,10 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
     }
     lines.push(s.reason.clone());
     lines.push(s.more_time.clone());
-    lines.push(format!("checks: {} passed, {} failed", s.checks.passed, s.checks.failed));
+    lines.push(format!(
+        "checks: {} passed, {} failed",
+        s.checks.passed, s.checks.failed
+    ));
     lines.push(format!("report: {}", s.report));
     lines.join("\n")
 }
@@ -300,7 +321,11 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let choices = choices(&args.flags)?;
     models::find(&args.model.model)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let weights = model::load(&args.model.model, args.model.weights.as_deref(), args.model.seed)?;
+    let weights = model::load(
+        &args.model.model,
+        args.model.weights.as_deref(),
+        args.model.seed,
+    )?;
     let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
     let context = prompt.ids.len() + args.tokens + 1;
@@ -312,7 +337,10 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     engine.set_token(prompt.ids[last]);
     let mut checks = prefixed("prefill", check::roles(&engine, &arm.prefill_last, last)?);
     engine.set_token(prompt.ids[last]);
-    checks.extend(prefixed("decode", check::roles(&engine, &arm.decode, last)?));
+    checks.extend(prefixed(
+        "decode",
+        check::roles(&engine, &arm.decode, last)?,
+    ));
     engine.prefill(&arm, &prompt.ids)?;
     checks.extend(check::greedy(&engine, &arm, &prompt.ids, args.tokens)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
@@ -338,7 +366,10 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
             c.note.as_ref().map_or(String::new(), |n| format!(": {n}"))
         ));
     }
-    text.push_str(&format!("{} passed, {failed} failed", checks.len() - failed));
+    text.push_str(&format!(
+        "{} passed, {failed} failed",
+        checks.len() - failed
+    ));
     answer(args.model.json, &document, &text)?;
     Ok(u8::from(failed > 0))
 }
@@ -388,14 +419,27 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
 fn run_report(args: &ReportArgs) -> Result<u8> {
     let [data, reports] = ab::folders();
     let made = reports::regenerate(&data, &reports, args.id.as_deref())?;
-    let written: Vec<String> = made.written.iter().map(|p| p.display().to_string()).collect();
+    let written: Vec<String> = made
+        .written
+        .iter()
+        .map(|p| p.display().to_string())
+        .collect();
     let refused: Vec<String> = made
         .refused
         .iter()
         .map(|r| format!("{}: {}", r.journal.display(), r.reason))
         .collect();
-    let text = written.iter().chain(&refused).cloned().collect::<Vec<_>>().join("\n");
-    answer(args.json, &json!({ "written": written, "refused": refused }), &text)?;
+    let text = written
+        .iter()
+        .chain(&refused)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n");
+    answer(
+        args.json,
+        &json!({ "written": written, "refused": refused }),
+        &text,
+    )?;
     Ok(u8::from(!refused.is_empty()))
 }
 
@@ -454,7 +498,11 @@ fn run_doctor(args: &DoctorArgs) -> Result<u8> {
         reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
     };
     text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));
-    answer(args.json, &json!({ "adapters": documents, "default_model": model }), &text)?;
+    answer(
+        args.json,
+        &json!({ "adapters": documents, "default_model": model }),
+        &text,
+    )?;
     Ok(0)
 }
 
@@ -473,7 +521,11 @@ fn run_fetch(args: &FetchArgs) -> Result<u8> {
     let spec = models::find(&args.model)?;
     let path = model::fetch(&spec.id)?;
     let shown = path.display().to_string();
-    answer(args.json, &json!({ "model": spec.id, "path": shown }), &shown)?;
+    answer(
+        args.json,
+        &json!({ "model": spec.id, "path": shown }),
+        &shown,
+    )?;
     Ok(0)
 }
 

@@ -24,8 +24,7 @@ pub struct Gpu {
 /// Only real GPU interfaces: no OpenGL, whose libraries print to the terminal.
 fn instance() -> wgpu::Instance {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    descriptor.backends =
-        wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+    descriptor.backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
     descriptor.flags = wgpu::InstanceFlags::empty();
     wgpu::Instance::new(descriptor)
 }
@@ -63,7 +62,10 @@ pub fn limits_of(limits: &wgpu::Limits) -> BTreeMap<String, u64> {
     BTreeMap::from(
         [
             ("maxBufferSize", limits.max_buffer_size),
-            ("maxStorageBufferBindingSize", limits.max_storage_buffer_binding_size),
+            (
+                "maxStorageBufferBindingSize",
+                limits.max_storage_buffer_binding_size,
+            ),
             (
                 "maxStorageBuffersPerShaderStage",
                 u64::from(limits.max_storage_buffers_per_shader_stage),
@@ -105,7 +107,10 @@ pub fn pick(wanted: Option<&str>) -> Result<wgpu::Adapter> {
         .iter()
         .position(|name| name.to_lowercase().contains(&wanted.to_lowercase()))
         .with_context(|| {
-            format!("no adapter named like `{wanted}`; this machine has: {}", names.join(", "))
+            format!(
+                "no adapter named like `{wanted}`; this machine has: {}",
+                names.join(", ")
+            )
         })?;
     Ok(found.remove(at))
 }
@@ -120,9 +125,8 @@ impl Gpu {
         let adapter = pick(wanted)?;
         let info = adapter.get_info();
         let features = features_of(&adapter);
-        let useful = wgpu::Features::SHADER_F16
-            | wgpu::Features::SUBGROUP
-            | wgpu::Features::TIMESTAMP_QUERY;
+        let useful =
+            wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY;
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("zerotvm"),
             required_features: adapter.features() & useful,
@@ -174,7 +178,10 @@ impl Gpu {
         if let Ok(mut errors) = self.stray.lock()
             && !errors.is_empty()
         {
-            bail!("{what}: the device reported: {}", errors.drain(..).collect::<Vec<_>>().join("; "));
+            bail!(
+                "{what}: the device reported: {}",
+                errors.drain(..).collect::<Vec<_>>().join("; ")
+            );
         }
         result
     }
@@ -204,7 +211,9 @@ impl Gpu {
             usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
             mapped_at_creation: false,
         });
-        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = self
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(buffer, offset, &staging, 0, Some(bytes));
         self.run("readback", encoder)?;
         let slice = staging.slice(..);

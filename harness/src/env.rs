@@ -18,7 +18,11 @@ pub fn cache_dir() -> PathBuf {
     if let Some(dir) = var("ZEROTVM_CACHE") {
         return dir.into();
     }
-    let home = || var("HOME").or_else(|| var("USERPROFILE")).map(PathBuf::from);
+    let home = || {
+        var("HOME")
+            .or_else(|| var("USERPROFILE"))
+            .map(PathBuf::from)
+    };
     let base = match std::env::consts::OS {
         "windows" => var("LOCALAPPDATA").map(PathBuf::from),
         "macos" => home().map(|h| h.join("Library/Caches")),
@@ -33,7 +37,8 @@ pub fn cache_dir() -> PathBuf {
 pub fn sources() -> Sources {
     let hub = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| {
         let home = var("HF_HOME").map(PathBuf::from);
-        let home = home.or_else(|| var("HOME").map(|h| PathBuf::from(h).join(".cache/huggingface")));
+        let home =
+            home.or_else(|| var("HOME").map(|h| PathBuf::from(h).join(".cache/huggingface")));
         home.map(|h| h.join("hub"))
     });
     Sources {
@@ -67,10 +72,15 @@ pub fn environment() -> Environment {
             .or_else(|| {
                 let text = std::fs::read_to_string("/etc/os-release").ok()?;
                 let line = text.lines().find(|l| l.starts_with("PRETTY_NAME="))?;
-                Some(line.trim_start_matches("PRETTY_NAME=").trim_matches('"').to_owned())
+                Some(
+                    line.trim_start_matches("PRETTY_NAME=")
+                        .trim_matches('"')
+                        .to_owned(),
+                )
             })
             .unwrap_or_else(|| std::env::consts::OS.to_owned()),
-        cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cpu: field("/proc/cpuinfo", "model name")
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         cores: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
         memory_bytes: memory_kib * 1024,
         commit: output("git", &["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into()),

@@ -29,7 +29,9 @@ pub struct Bar(ProgressBar);
 impl Default for Bar {
     fn default() -> Self {
         let bar = ProgressBar::no_length();
-        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}")
+        {
             bar.set_style(style);
         }
         Self(bar)

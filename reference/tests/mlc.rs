@@ -9,7 +9,7 @@ use kernels::models::{self, Family, ModelSpec, Tensor};
 use proptest::prelude::*;
 use reference::checkpoint::Container;
 use reference::golden::Golden;
-use reference::{Checkpoint, mlc, quantise, synth};
+use reference::{Checkpoint, mlc, synth};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;

@@ -66,18 +66,6 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         model: Model::Option,
     },
     HarnessCommand {
-        name: "bench",
-        about: "Time the kernels one by one",
-        device: Device::Always,
-        model: Model::Option,
-    },
-    HarnessCommand {
-        name: "generate",
-        about: "Generate text from a prompt",
-        device: Device::Always,
-        model: Model::Option,
-    },
-    HarnessCommand {
         name: "plan",
         about: "Print the dispatches of one token, by role; opens no device",
         device: Device::With("--adapter"),
@@ -104,18 +92,6 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
     HarnessCommand {
         name: "convert",
         about: "Write a GGUF file as an MLC q4f16_1 checkpoint",
-        device: Device::Never,
-        model: Model::None,
-    },
-    HarnessCommand {
-        name: "inspect",
-        about: "Print what a checkpoint file holds",
-        device: Device::Never,
-        model: Model::None,
-    },
-    HarnessCommand {
-        name: "kernels",
-        about: "List the kernels or print their WGSL",
         device: Device::Never,
         model: Model::None,
     },
@@ -272,7 +248,7 @@ mod tests {
 
     #[test]
     fn device_commands_need_an_adapter_and_the_default_model() {
-        for name in ["ab --flag splitk", "check", "bench", "generate"] {
+        for name in ["ab --flag splitk", "check"] {
             assert_eq!(needs(name), need(Some(true), Some(DEFAULT_MODEL)), "{name}");
         }
     }
@@ -284,7 +260,6 @@ mod tests {
             "report",
             "convert a.gguf out",
             "inspect a.gguf",
-            "kernels",
         ] {
             assert_eq!(needs(line), need(None, None), "{line}");
         }

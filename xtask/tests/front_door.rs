@@ -234,7 +234,7 @@ fn a_user_who_may_not_install_is_told_the_line() {
 #[test]
 fn without_apt_it_says_what_is_needed() {
     let scene = Scene::new("no-apt", &["root"]).without("apt-get");
-    let ended = scene.run("bench");
+    let ended = scene.run("check");
     assert_eq!(ended.status, 2);
     assert!(
         ended

@@ -58,7 +58,9 @@ impl Engine<'_> {
                 Buffer::KvPages { layer } => Some(layer),
                 Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => None,
             });
-            let before = layer.map(|l| self.memory.read_kv(self.gpu, l)).transpose()?;
+            let before = layer
+                .map(|l| self.memory.read_kv(self.gpu, l))
+                .transpose()?;
             for &(buffer, access) in &bound {
                 if let (Buffer::Activation(_), Access::ReadWrite) = (buffer, access) {
                     let poison = vec![POISON; self.memory.bytes(buffer) as usize];
@@ -79,7 +81,9 @@ impl Engine<'_> {
                     );
                 }
             }
-            let after = layer.map(|l| self.memory.read_kv(self.gpu, l)).transpose()?;
+            let after = layer
+                .map(|l| self.memory.read_kv(self.gpu, l))
+                .transpose()?;
             visit(Captured {
                 dispatch,
                 activations,

@@ -110,7 +110,10 @@ impl Memory {
                     ]
                 }
                 Shape::Vector { .. } => {
-                    vec![(Part::Vector, bytemuck::cast_slice(weights.vector(layer, tensor)))]
+                    vec![(
+                        Part::Vector,
+                        bytemuck::cast_slice(weights.vector(layer, tensor)),
+                    )]
                 }
             };
             for (part, bytes) in parts {
@@ -127,7 +130,8 @@ impl Memory {
                     tensor,
                     part,
                 };
-                self.buffers.insert(key, (upload(gpu, "weights", bytes), size));
+                self.buffers
+                    .insert(key, (upload(gpu, "weights", bytes), size));
             }
         }
         Ok(())
@@ -210,7 +214,10 @@ impl Memory {
             Buffer::State(State::PositionMap) => Some((0, 4)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
             Buffer::State(State::LengthInfo) => Some((2, 12)),
-            _ => None,
+            Buffer::Param { .. }
+            | Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::State(State::Token | State::PageValues | State::InvFreq) => None,
         };
         let (buffer, offset, size) = match field {
             Some((field, size)) => (&self.state, field * FIELD, size),
@@ -255,7 +262,10 @@ impl Memory {
         let bytes = gpu.read(&self.generated, 4 * from as u64, 4 * count as u64)?;
         let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
         match tokens.iter().find(|&&t| t as usize >= self.spec.vocab_size) {
-            Some(token) => bail!("token {token} is outside the vocabulary of {}", self.spec.vocab_size),
+            Some(token) => bail!(
+                "token {token} is outside the vocabulary of {}",
+                self.spec.vocab_size
+            ),
             None => Ok(tokens),
         }
     }
@@ -297,7 +307,8 @@ impl Memory {
         for layer in 0..self.spec.num_hidden_layers {
             let buffer = self.buffer(Buffer::KvPages { layer });
             let bytes: &[u8] = bytemuck::cast_slice(values);
-            gpu.queue.write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
+            gpu.queue
+                .write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
         }
     }
 

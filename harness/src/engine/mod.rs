@@ -82,7 +82,13 @@ impl<'a> Engine<'a> {
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
         let mut program = |phase| -> Result<Program> {
             let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
-            Program::new(self.gpu, &self.memory, &mut self.pipelines, self.weights.spec(), plan)
+            Program::new(
+                self.gpu,
+                &self.memory,
+                &mut self.pipelines,
+                self.weights.spec(),
+                plan,
+            )
         };
         Ok(Arm {
             decode: program(Phase::Decode)?,
@@ -176,7 +182,9 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn token(&self) -> Result<u32> {
-        let bytes = self.gpu.read(self.memory.buffer(Buffer::State(State::Token)), 0, 4)?;
+        let bytes = self
+            .gpu
+            .read(self.memory.buffer(Buffer::State(State::Token)), 0, 4)?;
         Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 
@@ -191,11 +199,17 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn logits(&self) -> Result<Vec<f64>> {
-        self.memory.read_f16(self.gpu, Buffer::Activation(Activation::Logits))
+        self.memory
+            .read_f16(self.gpu, Buffer::Activation(Activation::Logits))
     }
 
     /// Records one token and returns the number of dispatches recorded.
-    fn encode(&self, encoder: &mut wgpu::CommandEncoder, program: &Program, position: usize) -> u64 {
+    fn encode(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        program: &Program,
+        position: usize,
+    ) -> u64 {
         self.memory.advance(encoder, position);
         program.record(encoder, None)
     }

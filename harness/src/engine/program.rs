@@ -7,7 +7,7 @@ use kernels::{
     ModelSpec, Plan, Variant,
     role::{Access, Role},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Distance of uniforms in their buffer.
 const UNIFORM_STRIDE: u64 = 256;
@@ -31,11 +31,10 @@ impl Pipelines {
     }
 
     fn get(&mut self, gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<&Pipeline> {
-        if !self.made.contains_key(&variant) {
-            let made = compile(gpu, variant, spec)?;
-            self.made.insert(variant, made);
+        match self.made.entry(variant) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(compile(gpu, variant, spec)?)),
         }
-        Ok(&self.made[&variant])
     }
 }
 
@@ -50,13 +49,13 @@ fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
                 label: Some(&label),
                 source: wgpu::ShaderSource::Wgsl(shader.wgsl.as_str().into()),
             });
-        let pipeline_layout =
-            gpu.device
-                .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-                    label: Some(&label),
-                    bind_group_layouts: &[Some(&layout)],
-                    immediate_size: 0,
-                });
+        let pipeline_layout = gpu
+            .device
+            .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: Some(&label),
+                bind_group_layouts: &[Some(&layout)],
+                immediate_size: 0,
+            });
         let pipeline = gpu
             .device
             .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -149,9 +148,8 @@ impl Program {
                             offset,
                             size: std::num::NonZeroU64::new(words.len() as u64),
                         },
-                        Access::Read | Access::ReadWrite => memory.binding(
-                            *buffers.next().expect("the plan binds what the role lists"),
-                        ),
+                        Access::Read | Access::ReadWrite => memory
+                            .binding(*buffers.next().expect("the plan binds what the role lists")),
                     }),
                 })
                 .collect();
