@@ -1,0 +1,91 @@
+//! Unit tests of the module above.
+
+use super::*;
+use crate::{flag, models};
+
+fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
+    let spec = models::find(model).expect("registered");
+    let mut chosen = flag::Choices::new();
+    for choice in choices {
+        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+    }
+    let settings = Settings::resolve(features, &chosen).expect("no conflict");
+    Plan::build(&spec, &settings, features, Phase::Decode)
+}
+
+#[test]
+fn published_dispatch_totals() {
+    for (model, choices, expected) in [
+        ("phi3-mini", &[][..], 260),
+        ("phi3-mini", &["splitk=0"], 228),
+        ("smollm2-135m", &[], 244),
+        ("smollm2-135m", &["splitk=0"], 214),
+        ("smollm2-135m", &["rowwise=1"], 244),
+    ] {
+        let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
+        assert_eq!(plan.dispatches_per_token(), expected, "{model} {choices:?}");
+        let totals = plan.totals();
+        assert_eq!(totals.by_role.values().sum::<u32>(), expected, "by role");
+    }
+}
+
+#[test]
+fn phi3_reads_2_09_gb_per_token() {
+    let plan = plan("phi3-mini", &[], &Features::PUBLISHED).expect("a plan");
+    let bytes = plan.totals().bytes_per_token;
+    let weights = 32 * (9216 * 3072 + 3072 * 3072 + 16_384 * 3072 + 3072 * 8192) + 32_064 * 3072;
+    assert_eq!(bytes, weights / 32 * 18, "4.5 bits per weight");
+}
+
+#[test]
+fn bindings_and_uniforms_match_the_role_tables() {
+    let cpu = Features {
+        cpu: true,
+        ..Features::PUBLISHED
+    };
+    for features in [Features::PUBLISHED, cpu] {
+        for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+            for splitk in ["splitk=0", "splitk=8"] {
+                let spec = models::find("smollm2-135m").expect("registered");
+                let mut chosen = flag::Choices::new();
+                flag::parse_choice(splitk, &mut chosen).expect("a valid choice");
+                let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+                let plan = Plan::build(&spec, &settings, &features, phase).expect("a plan");
+                for dispatch in plan.dispatches {
+                    let role = dispatch.variant.role;
+                    let storage = role.bindings().iter().filter(|b| b.element.is_some());
+                    assert_eq!(
+                        dispatch.buffers.len(),
+                        storage.count(),
+                        "{}",
+                        dispatch.label
+                    );
+                    assert_eq!(
+                        dispatch.uniform.len(),
+                        role.uniform().len(),
+                        "{}",
+                        dispatch.label
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_impossible_choice_names_its_constraint() {
+    let error = plan("smollm2-135m", &["vec4=1"], &Features::PUBLISHED)
+        .expect_err("576 and 1536 are no multiples of 1024")
+        .to_string();
+    assert!(
+        error.contains("K = 576 is not a multiple of 1024"),
+        "{error}"
+    );
+}
+
+#[test]
+fn rows_fold_into_z_past_the_limit() {
+    assert_eq!(fold(65_535, 65_535), [65_535, 1, 1], "at the limit");
+    assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");
+    assert_eq!(fold(151_936, 65_535), [50_646, 1, 3], "a large vocabulary");
+}
