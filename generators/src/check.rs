@@ -4,7 +4,9 @@ use kernels::{
     Variant,
     role::{Access, Scalar},
 };
-use naga::{AddressSpace, Module, ScalarKind, StorageAccess, TypeInner};
+use naga::{
+    AddressSpace, ImageClass, ImageDimension, Module, ScalarKind, StorageAccess, TypeInner,
+};
 
 /// Compares entry point, bindings, access and uniform layout with the table.
 pub(crate) fn interface(variant: Variant, module: &Module) -> Result<(), String> {
@@ -30,6 +32,27 @@ pub(crate) fn interface(variant: Variant, module: &Module) -> Result<(), String>
                 "the table has {} at @{number}, the text {name} at @{found_number}",
                 binding.name
             ));
+        }
+        let texture = matches!(
+            module.types[var.ty].inner,
+            TypeInner::Image {
+                dim: ImageDimension::D2,
+                arrayed: false,
+                class: ImageClass::Sampled {
+                    kind: ScalarKind::Uint,
+                    multi: false
+                }
+            }
+        );
+        if texture != variant.in_texture(binding) {
+            return Err(format!(
+                "{name} is {} texture_2d<u32>, the variant takes it as {}",
+                if texture { "a" } else { "no" },
+                if texture { "a buffer" } else { "one" }
+            ));
+        }
+        if texture {
+            continue;
         }
         let access = access(var.space)
             .ok_or_else(|| format!("{name} is in {:?}, expected a buffer", var.space))?;

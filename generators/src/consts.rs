@@ -1,7 +1,7 @@
 //! Model constants injected in front of every kernel. They are abstract-typed,
 //! so one constant serves as `u32`, `i32` and `f32`.
 
-use kernels::{ModelSpec, kv};
+use kernels::{ModelSpec, kv, variants::TEXTURE_WIDTH};
 use std::fmt::Write as _;
 
 /// The `const` lines of a model.
@@ -31,6 +31,7 @@ pub(crate) fn render(spec: &ModelSpec) -> String {
         ("PARTIAL_LEN", kv::partial_len(spec.head_dim)),
         ("ROTARY_DIM", spec.rotary_dim),
         ("HALF_ROTARY", spec.rotary_dim / 2),
+        ("TEXTURE_WIDTH", TEXTURE_WIDTH),
     ];
     let mut text = String::new();
     for (name, value) in integers {

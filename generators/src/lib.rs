@@ -85,8 +85,12 @@ pub fn validate(variant: Variant, wgsl: &str) -> Result<(), RenderError> {
     })?;
     naga::valid::Validator::new(
         naga::valid::ValidationFlags::all(),
-        naga::valid::Capabilities::SHADER_FLOAT16,
+        naga::valid::Capabilities::SHADER_FLOAT16
+            | naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32
+            | naga::valid::Capabilities::SUBGROUP,
     )
+    .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
+    .subgroup_operations(naga::valid::SubgroupOperationSet::all())
     .validate(&module)
     .map_err(|error| RenderError::Naga {
         variant: id.clone(),

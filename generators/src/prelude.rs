@@ -5,7 +5,7 @@ use crate::consts;
 use kernels::{
     ModelSpec, Variant,
     role::{Access, Element, Scalar},
-    variants::Load,
+    variants::{Load, Reduce},
 };
 use std::fmt::Write as _;
 
@@ -23,15 +23,20 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
     );
     uniform(variant, &mut text);
     for (number, binding) in variant.role.bindings().iter().enumerate() {
+        if variant.in_texture(binding) {
+            let _ = writeln!(
+                text,
+                "@group(0) @binding({number}) var {}: texture_2d<u32>;",
+                binding.name
+            );
+            continue;
+        }
         let (space, ty) = match (binding.access, binding.element) {
             (Access::Uniform, _) | (_, None) => ("uniform".to_owned(), "Uniform".to_owned()),
-            (Access::Read, Some(element)) => {
-                ("storage, read".to_owned(), array(variant.load, element))
+            (Access::Read, Some(element)) => ("storage, read".to_owned(), array(variant, element)),
+            (Access::ReadWrite, Some(element)) => {
+                ("storage, read_write".to_owned(), array(variant, element))
             }
-            (Access::ReadWrite, Some(element)) => (
-                "storage, read_write".to_owned(),
-                array(variant.load, element),
-            ),
         };
         let _ = writeln!(
             text,
@@ -61,16 +66,23 @@ fn uniform(variant: Variant, text: &mut String) {
 }
 
 /// WGSL type of a storage binding.
-fn array(load: Load, element: Element) -> String {
+fn array(variant: Variant, element: Element) -> String {
     let wide = |ty: &str, width: usize| match width {
         1 => format!("array<{ty}>"),
         _ => format!("array<vec{width}<{ty}>>"),
     };
     match element {
         Element::Activation | Element::Scale => wide("f16", 1),
-        // Wide loads take activations four at a time, whatever the words per load.
-        Element::WideActivation => wide("f16", if load == Load::Word { 1 } else { 4 }),
-        Element::Packed => wide("u32", load.words()),
+        // Wide loads take activations four at a time, whatever the words per load;
+        // the row form eight, as pairs in words: half the loads; the
+        // texture form one pair, which the subgroup shares.
+        Element::WideActivation => match (variant.reduce, variant.load) {
+            (_, Load::Texture) => wide("u32", 1),
+            (Reduce::Row, _) => wide("u32", 4),
+            (Reduce::Tree | Reduce::Elementwise, Load::Word) => wide("f16", 1),
+            (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => wide("f16", 4),
+        },
+        Element::Packed => wide("u32", variant.load.words()),
         Element::F32 => wide("f32", 1),
         Element::I32 => wide("i32", 1),
     }

@@ -18,8 +18,11 @@ struct Params {
     id: String,
     /// `tree` or `row`.
     reduce: &'static str,
-    /// `word`, `vec2` or `vec4`.
+    /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
+    /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
+    /// `broadcast`.
+    x: &'static str,
     /// `none` or `parts`.
     split: &'static str,
     /// K must be a multiple of this.
@@ -85,6 +88,13 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Load::Word => "word",
             Load::Vec2 => "vec2",
             Load::Vec4 => "vec4",
+            Load::Texture => "texture",
+        },
+        x: match (variant.reduce, variant.load) {
+            (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) => "packed",
+            (Reduce::Tree | Reduce::Elementwise, Load::Word) => "scalar",
+            (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => "vec4",
         },
         split: if variant.role == Role::AttentionSplitk {
             "parts"
@@ -114,6 +124,7 @@ mod tests {
             id: String::new(),
             reduce: "",
             load: "",
+            x: "",
             split: "",
             k_step: 0,
         };
@@ -125,7 +136,7 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "split", "k_step"] {
+        for name in ["id", "reduce", "load", "x", "split", "k_step"] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

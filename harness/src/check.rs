@@ -98,7 +98,7 @@ fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let width = match variant.load {
         Load::Word => 8,
         Load::Vec2 => 16,
-        Load::Vec4 => 32,
+        Load::Vec4 | Load::Texture => 32,
     };
     match variant.reduce {
         Reduce::Row => Accumulation::serial(k),

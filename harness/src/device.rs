@@ -54,6 +54,7 @@ pub fn features_of(adapter: &wgpu::Adapter) -> Features {
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
         max_storage_binding_bytes: limits.max_storage_buffer_binding_size,
         max_workgroup_storage_bytes: limits.max_compute_workgroup_storage_size,
+        max_texture_dimension_2d: limits.max_texture_dimension_2d,
     }
 }
 
@@ -170,10 +171,14 @@ impl Gpu {
             self.device.push_error_scope(wgpu::ErrorFilter::Validation),
         ];
         let result = work();
+        // All of them, in reverse order, before the first error is returned:
+        // wgpu panics when a scope is dropped out of order.
+        let mut reported = None;
         for scope in scopes.into_iter().rev() {
-            if let Some(error) = pollster::block_on(scope.pop()) {
-                bail!("{what}: the device reported: {error}");
-            }
+            reported = reported.or(pollster::block_on(scope.pop()));
+        }
+        if let Some(error) = reported {
+            bail!("{what}: the device reported: {error}");
         }
         if let Ok(mut errors) = self.stray.lock()
             && !errors.is_empty()

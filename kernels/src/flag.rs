@@ -106,6 +106,17 @@ pub const FLAGS: &[Flag] = &[
         metric: Metric::Decode,
     },
     Flag {
+        name: "texture",
+        doc: "the row form loads weights from 2-D textures and shares activations in a subgroup; \
+              the default on CPU adapters",
+        values: Values::Switch,
+        default: |features| {
+            if features.cpu { Value::On } else { Value::Off }
+        },
+        excludes: &[],
+        metric: Metric::Decode,
+    },
+    Flag {
         name: "vec4",
         doc: "int4_matmul loads 32 weights at once; needs K % 1024 == 0",
         values: Values::Switch,

@@ -9,7 +9,7 @@ use crate::{
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
     role::Role,
-    variants::{ATTENTION_THREADS, Load, ROW_THREADS, Reduce, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Load, Reduce, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -374,7 +374,18 @@ impl Builder<'_> {
     fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
         let wide = role == Role::Int4Matmul;
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
-        if self.settings.get("rowwise").is_on() {
+        let rowwise = self.settings.get("rowwise").is_on();
+        if self.settings.get("texture").is_on() {
+            if rowwise {
+                candidates.push((Some("texture"), Reduce::Row, Load::Texture));
+            } else {
+                self.refusals
+                    .entry("texture")
+                    .or_default()
+                    .push("it is a load of the row form and needs rowwise=1".into());
+            }
+        }
+        if rowwise {
             candidates.push((Some("rowwise"), Reduce::Row, Load::Vec4));
         }
         if wide && self.settings.get("vec4").is_on() {
@@ -494,7 +505,7 @@ impl Builder<'_> {
                 state(State::InvFreq),
             ],
             uniform: vec![0, 0, pairs as u32],
-            grid: self.fold(rows_to_groups(variant, pairs)),
+            grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
             weight_bytes,
         });
         Ok(())
@@ -621,7 +632,7 @@ impl Builder<'_> {
                 format.scales_per_row(k) as u32,
                 rows as u32,
             ],
-            grid: self.fold(rows_to_groups(variant, rows)),
+            grid: self.fold(rows.div_ceil(variant.outputs_per_workgroup())),
             weight_bytes,
         });
         Ok(())
@@ -637,7 +648,7 @@ impl Builder<'_> {
             variant,
             buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
             uniform: vec![units as u32],
-            grid: self.fold(rows_to_groups(variant, units)),
+            grid: self.fold(units.div_ceil(variant.outputs_per_workgroup())),
             weight_bytes,
         });
         Ok(())
@@ -693,14 +704,6 @@ impl Builder<'_> {
             weight_bytes: 0,
         });
         Ok(())
-    }
-}
-
-/// Workgroups that a matrix variant needs for `rows` outputs.
-const fn rows_to_groups(variant: Variant, rows: usize) -> usize {
-    match variant.reduce {
-        Reduce::Row => rows.div_ceil(ROW_THREADS),
-        Reduce::Tree | Reduce::Elementwise => rows,
     }
 }
 

@@ -3,7 +3,8 @@
 // out: (Q)
 // M = max of the maxima over non-empty parts, D = sum of d e^(m-M),
 // out = sum of o e^(m-M) / D. Every invocation forms M and D itself: at most
-// 16 parts, and no barrier.
+// 16 parts, and no barrier. Two loops bounded by the uniform, not three: beyond
+// that Mesa 22 bakes the uniform into the shader and recompiles it at every dispatch.
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -18,24 +19,19 @@ fn main(
       largest = max(largest, partials[base + part * PARTIAL_LEN]);
     }
   }
-  var denominator = 0.0;
-  for (var part = 0u; part < u.num_splits; part++) {
-    let at = base + part * PARTIAL_LEN;
-    if (partials[at + 1u] > 0.0) {
-      denominator += partials[at + 1u] * exp(partials[at] - largest);
-    }
-  }
-  if (denominator <= 0.0) {
-    return;
-  }
   for (var dim = tid; dim < HEAD_DIM; dim += THREADS) {
+    var denominator = 0.0;
     var sum = 0.0;
     for (var part = 0u; part < u.num_splits; part++) {
       let at = base + part * PARTIAL_LEN;
       if (partials[at + 1u] > 0.0) {
-        sum += partials[at + 2u + dim] * exp(partials[at] - largest);
+        let weight = exp(partials[at] - largest);
+        denominator += partials[at + 1u] * weight;
+        sum += partials[at + 2u + dim] * weight;
       }
     }
-    out[head * HEAD_DIM + dim] = Act(sum / denominator);
+    if (denominator > 0.0) {
+      out[head * HEAD_DIM + dim] = Act(sum / denominator);
+    }
   }
 }

@@ -7,6 +7,8 @@ use kernels::{
     kv::{PAGE_SIZE, pages_for},
     models::{ModelSpec, Shape},
     plan::{Activation, Buffer, Part, State, activation_len},
+    role::Access,
+    variants::TEXTURE_WIDTH,
 };
 use reference::{Checkpoint, numerics::decode};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ const MAX_SPLITS: usize = 16;
 #[derive(Debug)]
 pub struct Memory {
     buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    /// Matrices that a plan takes as textures.
+    textures: BTreeMap<Buffer, wgpu::TextureView>,
     /// Position, page count and length of the current token.
     state: wgpu::Buffer,
     /// The same for every position.
@@ -72,6 +76,7 @@ impl Memory {
             let layer_bytes = (pages * spec.kv_layout().page_stride() * 2) as u64;
             let mut memory = Self {
                 buffers: BTreeMap::new(),
+                textures: BTreeMap::new(),
                 state: empty(gpu, "state", STEP),
                 steps: upload(gpu, "steps", &step_table(context)),
                 prompt: empty(gpu, "prompt", 4 * context as u64),
@@ -135,6 +140,40 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Uploads the matrices that `plan` takes as textures and that are not yet.
+    pub(super) fn textures(
+        &mut self,
+        gpu: &Gpu,
+        weights: &Checkpoint,
+        plan: &kernels::Plan,
+    ) -> Result<()> {
+        for dispatch in &plan.dispatches {
+            let storage = dispatch
+                .variant
+                .role
+                .bindings()
+                .iter()
+                .filter(|b| b.access != Access::Uniform);
+            for (binding, &name) in storage.zip(&dispatch.buffers) {
+                if !dispatch.variant.in_texture(binding) || self.textures.contains_key(&name) {
+                    continue;
+                }
+                let Buffer::Param { layer, tensor, .. } = name else {
+                    bail!("{}: {} is no parameter", dispatch.label, binding.name);
+                };
+                let words = weights.matrix(layer, tensor).words;
+                let view = gpu.guarded(&dispatch.label, || texture(gpu, words))?;
+                self.textures.insert(name, view);
+            }
+        }
+        Ok(())
+    }
+
+    /// The texture of a matrix.
+    pub(super) fn texture(&self, name: Buffer) -> &wgpu::TextureView {
+        &self.textures[&name]
     }
 
     fn activations(&mut self, gpu: &Gpu) {
@@ -339,6 +378,60 @@ impl Memory {
         let bytes = gpu.read(self.buffer(Buffer::KvPages { layer }), 0, self.layer_bytes)?;
         Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
+}
+
+/// A matrix in a texture of [`TEXTURE_WIDTH`] texels of four words.
+fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
+    let row_words = TEXTURE_WIDTH * 4;
+    let height = words.len().div_ceil(row_words);
+    let limit = gpu.features.max_texture_dimension_2d as usize;
+    if height > limit {
+        bail!(
+            "a matrix of {} bytes needs a texture of {height} rows, this adapter allows {limit}; \
+             choose texture=0",
+            words.len() * 4
+        );
+    }
+    let size = |rows: usize, width: usize| wgpu::Extent3d {
+        width: width as u32,
+        height: rows as u32,
+        depth_or_array_layers: 1,
+    };
+    let texture = gpu.device.create_texture(&wgpu::TextureDescriptor {
+        label: Some("weights"),
+        size: size(height, TEXTURE_WIDTH),
+        mip_level_count: 1,
+        sample_count: 1,
+        dimension: wgpu::TextureDimension::D2,
+        format: wgpu::TextureFormat::Rgba32Uint,
+        usage: wgpu::TextureUsages::TEXTURE_BINDING | wgpu::TextureUsages::COPY_DST,
+        view_formats: &[],
+    });
+    // Whole rows, then what is left in the last.
+    let rows = words.len() / row_words;
+    let (whole, rest) = words.split_at(rows * row_words);
+    for (first, rows, words) in [(0, rows, whole), (rows, 1, rest)] {
+        if words.is_empty() {
+            continue;
+        }
+        gpu.queue.write_texture(
+            wgpu::TexelCopyTextureInfo {
+                origin: wgpu::Origin3d {
+                    y: first as u32,
+                    ..wgpu::Origin3d::ZERO
+                },
+                ..texture.as_image_copy()
+            },
+            bytemuck::cast_slice(words),
+            wgpu::TexelCopyBufferLayout {
+                offset: 0,
+                bytes_per_row: Some(4 * row_words as u32),
+                rows_per_image: None,
+            },
+            size(rows, words.len() / rows / 4),
+        );
+    }
+    Ok(texture.create_view(&wgpu::TextureViewDescriptor::default()))
 }
 
 /// Position, page count and length of every position, at their offsets.

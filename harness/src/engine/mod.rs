@@ -82,6 +82,7 @@ impl<'a> Engine<'a> {
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
         let mut program = |phase| -> Result<Program> {
             let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
+            self.memory.textures(self.gpu, self.weights, &plan)?;
             Program::new(
                 self.gpu,
                 &self.memory,

@@ -3,10 +3,7 @@
 use super::memory::Memory;
 use crate::device::Gpu;
 use anyhow::Result;
-use kernels::{
-    ModelSpec, Plan, Variant,
-    role::{Access, Role},
-};
+use kernels::{ModelSpec, Plan, Variant, role::Access};
 use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Distance of uniforms in their buffer.
@@ -42,7 +39,7 @@ fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
     let shader = generators::render(variant, spec)?;
     let label = variant.id();
     gpu.guarded(&format!("compiling {label}"), || {
-        let layout = bind_group_layout(gpu, variant.role);
+        let layout = bind_group_layout(gpu, variant);
         let module = gpu
             .device
             .create_shader_module(wgpu::ShaderModuleDescriptor {
@@ -78,29 +75,38 @@ fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
     })
 }
 
-fn bind_group_layout(gpu: &Gpu, role: Role) -> wgpu::BindGroupLayout {
-    let entries: Vec<wgpu::BindGroupLayoutEntry> = role
+fn bind_group_layout(gpu: &Gpu, variant: Variant) -> wgpu::BindGroupLayout {
+    let entries: Vec<wgpu::BindGroupLayoutEntry> = variant
+        .role
         .bindings()
         .iter()
         .enumerate()
         .map(|(number, binding)| wgpu::BindGroupLayoutEntry {
             binding: number as u32,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty: match binding.access {
-                    Access::Uniform => wgpu::BufferBindingType::Uniform,
-                    Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
-                    Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
-                },
-                has_dynamic_offset: false,
-                min_binding_size: None,
+            ty: if variant.in_texture(binding) {
+                wgpu::BindingType::Texture {
+                    sample_type: wgpu::TextureSampleType::Uint,
+                    view_dimension: wgpu::TextureViewDimension::D2,
+                    multisampled: false,
+                }
+            } else {
+                wgpu::BindingType::Buffer {
+                    ty: match binding.access {
+                        Access::Uniform => wgpu::BufferBindingType::Uniform,
+                        Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                        Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+                    },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                }
             },
             count: None,
         })
         .collect();
     gpu.device
         .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: Some(role.name()),
+            label: Some(variant.role.name()),
             entries: &entries,
         })
 }
@@ -142,15 +148,21 @@ impl Program {
                 .enumerate()
                 .map(|(number, binding)| wgpu::BindGroupEntry {
                     binding: number as u32,
-                    resource: wgpu::BindingResource::Buffer(match binding.access {
-                        Access::Uniform => wgpu::BufferBinding {
+                    resource: match binding.access {
+                        Access::Uniform => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                             buffer: &uniforms,
                             offset,
                             size: std::num::NonZeroU64::new(words.len() as u64),
-                        },
-                        Access::Read | Access::ReadWrite => memory
-                            .binding(*buffers.next().expect("the plan binds what the role lists")),
-                    }),
+                        }),
+                        Access::Read | Access::ReadWrite => {
+                            let name = *buffers.next().expect("the plan binds what the role lists");
+                            if dispatch.variant.in_texture(binding) {
+                                wgpu::BindingResource::TextureView(memory.texture(name))
+                            } else {
+                                wgpu::BindingResource::Buffer(memory.binding(name))
+                            }
+                        }
+                    },
                 })
                 .collect();
             let group = gpu.guarded(&dispatch.label, || {

@@ -2,9 +2,13 @@
 //! under which it may run.
 //!
 //! A variant's id is derived from its axes by one grammar,
-//! `role[_row][_vec4|_vec4h]`, and parsed back by looking the table up.
+//! `role[_row][_vec4|_vec4h|_texture]`, and parsed back by looking the table up.
 
-use crate::{features::Features, role::Role, suggest};
+use crate::{
+    features::Features,
+    role::{Binding, Element, Role},
+    suggest,
+};
 use std::{fmt, str::FromStr};
 
 /// How the sum over K (or over a row) is formed.
@@ -28,6 +32,10 @@ pub enum Load {
     Vec2,
     /// `vec4<u32>`: 32 weights, one q4f16_1 group.
     Vec4,
+    /// The same, as one texel of a 2-D texture; activations are loaded by four
+    /// invocations of a subgroup together. A driver that runs each invocation of
+    /// a buffer load on its own still gathers texels as vectors.
+    Texture,
 }
 
 impl Load {
@@ -36,7 +44,7 @@ impl Load {
         match self {
             Self::Word => 1,
             Self::Vec2 => 2,
-            Self::Vec4 => 4,
+            Self::Vec4 | Self::Texture => 4,
         }
     }
 }
@@ -52,10 +60,14 @@ pub struct Variant {
     pub load: Load,
 }
 
+/// Width in texels of a matrix in a texture; words run on from row to row.
+pub const TEXTURE_WIDTH: usize = 4096;
 /// Invocations of a tree-form matrix workgroup.
 pub const TREE_THREADS: usize = 64;
-/// Invocations (hence rows) of a row-form workgroup.
-pub const ROW_THREADS: usize = 16;
+/// Invocations of a row-form workgroup: one vector of the software driver.
+pub const ROW_THREADS: usize = 8;
+/// Weight rows of an invocation of the row form, which share its activations.
+pub const ROWS_PER_INVOCATION: usize = 8;
 /// Invocations of an attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
@@ -71,6 +83,7 @@ pub const VARIANTS: &[Variant] = &[
     v(Role::RmsNorm, Reduce::Tree, Load::Word),
     v(Role::QkvFused, Reduce::Tree, Load::Word),
     v(Role::QkvFused, Reduce::Row, Load::Vec4),
+    v(Role::QkvFused, Reduce::Row, Load::Texture),
     v(Role::Attention, Reduce::Tree, Load::Word),
     v(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     v(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
@@ -78,8 +91,10 @@ pub const VARIANTS: &[Variant] = &[
     v(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     v(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
     v(Role::Int4Matmul, Reduce::Row, Load::Vec4),
+    v(Role::Int4Matmul, Reduce::Row, Load::Texture),
     v(Role::FusedFfn, Reduce::Tree, Load::Word),
     v(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    v(Role::FusedFfn, Reduce::Row, Load::Texture),
     v(Role::AddNorm, Reduce::Tree, Load::Word),
     v(Role::KvAppend, Reduce::Elementwise, Load::Word),
     v(Role::Rope, Reduce::Elementwise, Load::Word),
@@ -108,6 +123,7 @@ impl Variant {
             Load::Word => "",
             Load::Vec2 => "_vec4h",
             Load::Vec4 => "_vec4",
+            Load::Texture => "_texture",
         };
         format!("{}{row}{load}", self.role)
     }
@@ -129,10 +145,25 @@ impl Variant {
         }
     }
 
+    /// Whether it takes a binding as a texture, not as a buffer.
+    pub fn in_texture(&self, binding: &Binding) -> bool {
+        self.load == Load::Texture && binding.element == Some(Element::Packed)
+    }
+
+    /// Outputs of one workgroup of a matrix role: rows, or pairs of rows where
+    /// the role makes one output of two.
+    pub const fn outputs_per_workgroup(&self) -> usize {
+        match (self.reduce, self.role) {
+            (Reduce::Tree | Reduce::Elementwise, _) => 1,
+            (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
+            (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
+        }
+    }
+
     /// K must be a multiple of this: one load of every invocation.
     pub const fn k_step(&self) -> usize {
         match (self.reduce, self.load) {
-            (Reduce::Tree, Load::Vec4) => 1024,
+            (Reduce::Tree, Load::Vec4 | Load::Texture) => 1024,
             (Reduce::Tree, Load::Vec2) => 512,
             (Reduce::Row | Reduce::Elementwise, _) | (Reduce::Tree, Load::Word) => 32,
         }
@@ -146,6 +177,9 @@ impl Variant {
     pub fn check(&self, features: &Features, k: usize) -> Result<(), String> {
         if !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
+        }
+        if self.load == Load::Texture && features.subgroup_size.is_none() {
+            return Err("needs the adapter feature subgroups".into());
         }
         let step = self.k_step();
         if !k.is_multiple_of(step) {
