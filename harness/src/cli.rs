@@ -287,7 +287,7 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
     if synthetic {
         lines.push("synthetic weights: times are real, the text is not".to_owned());
     }
-    lines.push(format!("{} on {}, {}", s.flag, s.title, s.adapter));
+    lines.push(format!("{}, {}", s.title, s.adapter));
     for arm in &s.arms {
         lines.push(format!(
             "  {:<12} {} dispatches per token, decode {} ms per token, prefill {} ms",

@@ -15,11 +15,16 @@ enum Group<'a> {
     WholeModel(&'a str),
 }
 
+/// What a stage of the whole model judges: its name before the step, `logits.3`.
+fn judgement(stage: &str) -> &str {
+    stage.split_once('.').map_or(stage, |(name, _)| name)
+}
+
 pub(super) fn table(checks: &[Check]) -> String {
     let mut groups: BTreeMap<(Arm, Group<'_>), Vec<&Check>> = BTreeMap::new();
     for check in checks {
         let group = if check.is_whole_model() {
-            Group::WholeModel(&check.stage)
+            Group::WholeModel(judgement(&check.stage))
         } else {
             Group::Role(&check.role)
         };
