@@ -10,13 +10,14 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use kernels::{
-    Features, Flag, Phase, Plan, Settings,
+    Features, Flag, ModelSpec, Phase, Plan, Settings,
     flag::{Choices, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
 use serde::Serialize;
 use serde_json::json;
 use std::{
+    io::{self, Write as _},
     path::{Path, PathBuf},
     sync::atomic::Ordering,
     time::Duration,
@@ -50,9 +51,10 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ModelArgs {
-    /// The model's id or published name
-    #[arg(long, default_value = DEFAULT_MODEL)]
-    model: String,
+    /// The model's id or published name; by default that of the weights named, or
+    /// smollm2-135m
+    #[arg(long)]
+    model: Option<String>,
     /// `gguf`, `synthetic`, a GGUF file or an MLC folder; by default the model's
     /// own file, or synthetic weights where it cannot be had
     #[arg(long)]
@@ -71,6 +73,52 @@ struct ModelArgs {
     json: bool,
 }
 
+impl ModelArgs {
+    fn id(&self) -> &str {
+        self.model.as_deref().unwrap_or(DEFAULT_MODEL)
+    }
+
+    /// Refuses a model that has no plan before its weights are loaded. Those of a
+    /// named file or folder say themselves what model they are.
+    fn require_plan(&self, settings: &Settings, features: &Features) -> Result<()> {
+        let spec = models::find(self.id())?;
+        if matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic")) {
+            Plan::build(&spec, settings, features, Phase::Decode)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses weights of another model than the one named.
+    fn require_named(&self, found: &ModelSpec) -> Result<()> {
+        let Some(named) = &self.model else {
+            return Ok(());
+        };
+        if models::find(named)?.id != found.id {
+            bail!(
+                "--model {named}: the weights of --weights {} are those of {}; leave --model \
+                 out",
+                self.weights.as_deref().unwrap_or("gguf"),
+                found.id
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a prompt and tokens that the model's pages do not hold.
+fn require_room(spec: &ModelSpec, prompt: usize, tokens: usize) -> Result<()> {
+    // The last token is fed too, for its logits.
+    let needed = prompt.saturating_add(tokens).saturating_add(1);
+    if needed > spec.max_context() {
+        bail!(
+            "a prompt of {prompt} and --tokens {tokens} need {needed} positions, {} holds {}",
+            spec.id,
+            spec.max_context()
+        );
+    }
+    Ok(())
+}
+
 #[derive(Debug, Args)]
 struct AbArgs {
     /// The flag to compare
@@ -86,10 +134,10 @@ struct AbArgs {
     #[arg(long, default_value_t = 16)]
     tokens: usize,
     /// Seconds of measuring
-    #[arg(long, default_value_t = 90.0)]
+    #[arg(long, default_value_t = 90.0, allow_negative_numbers = true)]
     budget: f64,
     /// Margin of the verdict in percent
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, allow_negative_numbers = true)]
     margin: f64,
     #[command(flatten)]
     model: ModelArgs,
@@ -179,25 +227,31 @@ impl Cli {
             Command::Convert(args) => run_convert(&args),
         };
         result.unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
+            // A closed standard error is no reason for another exit status.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
             2
         })
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is where commands print")]
-fn print(text: &str) {
-    println!("{}", text.trim_end());
+/// Prints on standard output. A reader that has read enough and closed it, such as
+/// `head`, is no error.
+fn print(text: &str) -> Result<()> {
+    match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing to standard output")
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Prints the document under `--json`, the text otherwise.
 fn answer(json: bool, document: &impl Serialize, text: &str) -> Result<()> {
     if json {
-        print(&serde_json::to_string_pretty(document)?);
+        print(&serde_json::to_string_pretty(document)?)
     } else {
-        print(text);
+        print(text)
     }
-    Ok(())
 }
 
 fn choices(flags: &[String]) -> Result<Choices> {
@@ -229,23 +283,28 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
             args.margin
         );
     }
-    models::find(&args.model.model)?;
-    let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let arms = match &args.values {
-        None => flag.arms(&gpu.features),
+    let values = match &args.values {
+        None => None,
         Some(text) => {
             let (a, b) = text
                 .split_once(',')
                 .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
-            [flag.parse(a)?, flag.parse(b)?]
+            Some([flag.parse(a)?, flag.parse(b)?])
         }
     };
+    models::find(args.model.id())?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let arms = values.unwrap_or_else(|| flag.arms(&gpu.features));
+    args.model
+        .require_plan(&Settings::resolve(&gpu.features, &with)?, &gpu.features)?;
     let weights = ab::weights(
-        &args.model.model,
+        args.model.id(),
         args.model.weights.as_deref(),
         args.model.seed,
     )?;
+    args.model.require_named(weights.spec())?;
     let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
+    require_room(weights.spec(), prompt.ids.len(), args.tokens)?;
     // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
     let _ = ctrlc::set_handler(|| {
         if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
@@ -319,15 +378,18 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
 
 fn run_check(args: &CheckArgs) -> Result<u8> {
     let choices = choices(&args.flags)?;
-    models::find(&args.model.model)?;
+    models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?;
+    args.model.require_plan(&settings, &gpu.features)?;
     let weights = model::load(
-        &args.model.model,
+        args.model.id(),
         args.model.weights.as_deref(),
         args.model.seed,
     )?;
+    args.model.require_named(weights.spec())?;
     let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
-    let settings = Settings::resolve(&gpu.features, &choices)?;
+    require_room(weights.spec(), prompt.ids.len(), args.tokens)?;
     let context = prompt.ids.len() + args.tokens + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
@@ -427,14 +489,16 @@ fn run_report(args: &ReportArgs) -> Result<u8> {
     let refused: Vec<String> = made
         .refused
         .iter()
-        .map(|r| format!("{}: {}", r.journal.display(), r.reason))
+        .map(|r| {
+            let (journal, reason) = (r.journal.display().to_string(), r.reason.to_string());
+            if reason.starts_with(&journal) {
+                reason
+            } else {
+                format!("{journal}: {reason}")
+            }
+        })
         .collect();
-    let text = written
-        .iter()
-        .chain(&refused)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join("\n");
+    let text = [written.as_slice(), &refused].concat().join("\n");
     answer(
         args.json,
         &json!({ "written": written, "refused": refused }),

@@ -13,6 +13,32 @@ fn var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
 }
 
+/// Starts this program again, once, with a Wayland display that is named but not
+/// there; returns where that is not needed or cannot be done.
+///
+/// wgpu always asks Vulkan for Wayland surfaces. Mesa's device-select layer then
+/// connects to the display whenever adapters are listed, and where XDG_RUNTIME_DIR
+/// is not set libwayland prints an error to the terminal, which no option of wgpu
+/// prevents. An absolute path in WAYLAND_DISPLAY needs no XDG_RUNTIME_DIR and fails
+/// in silence. Changing a process's own environment is unsafe, a child's is not.
+#[cfg(target_os = "linux")]
+pub fn silence_wayland() {
+    use std::os::unix::process::CommandExt as _;
+    let is_absolute = |name| var(name).is_some_and(|path| path.starts_with('/'));
+    if is_absolute("WAYLAND_DISPLAY") || is_absolute("XDG_RUNTIME_DIR") {
+        return;
+    }
+    let mut words = std::env::args_os();
+    if let (Ok(program), Some(name)) = (std::env::current_exe(), words.next()) {
+        // Replaces the process; if it returns, a stray line is the lesser evil.
+        let _ = Command::new(program)
+            .arg0(name)
+            .args(words)
+            .env("WAYLAND_DISPLAY", "/nonexistent")
+            .exec();
+    }
+}
+
 /// The workbench's cache folder: `ZEROTVM_CACHE`, or the system's.
 pub fn cache_dir() -> PathBuf {
     if let Some(dir) = var("ZEROTVM_CACHE") {

@@ -4,5 +4,7 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    harness::env::silence_wayland();
     ExitCode::from(harness::cli::Cli::parse().run())
 }

@@ -110,10 +110,15 @@ pub fn is_synthetic(weights: &Checkpoint) -> bool {
 /// where the vocabulary holds it.
 ///
 /// # Errors
-/// A length of zero.
+/// A length of zero, or beyond the model's context.
 pub fn prompt(spec: &ModelSpec, length: Option<usize>, seed: u64) -> Result<Prompt> {
     match length {
         Some(0) => bail!("--prompt 0: expected at least one token"),
+        Some(length) if length > spec.max_context() => bail!(
+            "--prompt {length}: {} holds {} positions",
+            spec.id,
+            spec.max_context()
+        ),
         None if spec.id == models::DEFAULT_MODEL => Ok(Prompt {
             name: "chat_sky".into(),
             ids: CHAT_SKY.to_vec(),

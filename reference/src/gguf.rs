@@ -244,11 +244,11 @@ impl Gguf {
             return Err(GgufError::Field {
                 file,
                 field: "size".into(),
-                expected: format!("a regular file of up to {MAX_FILE_BYTES} bytes"),
+                expected: format!("a GGUF file of up to {MAX_FILE_BYTES} bytes"),
                 found: if info.is_file() {
                     format!("{} bytes", info.len())
                 } else {
-                    "no regular file".into()
+                    "a folder or device".into()
                 },
             });
         }

@@ -21,14 +21,14 @@ pub type Result<T> = std::result::Result<T, ReportError>;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file system refused.
-    #[error("{path}: {action} failed: {source}")]
+    #[error("{path}: {action} failed: {cause}")]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The journal cannot be read.
     #[error(transparent)]

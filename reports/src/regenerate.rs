@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use results::journal::AbRun;
@@ -82,13 +83,18 @@ fn report_of(journal: &Path, reports_dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// The journals of a folder by name without ending.
 fn journals(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let io = |source| ReportError::Io {
+    let io = |cause| ReportError::Io {
         path: folder.to_owned(),
         action: "listing the journals",
-        source,
+        cause,
     };
     let mut journals = BTreeMap::new();
-    for entry in fs::read_dir(folder).map_err(io)? {
+    let entries = match fs::read_dir(folder) {
+        // Nothing was measured yet.
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(journals),
+        entries => entries.map_err(io)?,
+    };
+    for entry in entries {
         let path = entry.map_err(io)?.path();
         if path.extension().is_some_and(|ending| ending == "jsonl")
             && let Some(stem) = path.file_stem()

@@ -32,7 +32,8 @@ pub enum Device {
 pub enum Model {
     /// It reads no weights.
     None,
-    /// `--model ID`, or the default.
+    /// `--model ID`, or the default, unless `--weights` names other weights than
+    /// the model's own file.
     Option,
     /// Its first argument, or the default.
     Argument,
@@ -130,9 +131,14 @@ impl HarnessCommand {
             Device::Better => Some(false),
             Device::Always => Some(true),
         };
+        let model = || value_of(args, "--model").unwrap_or_else(|| DEFAULT_MODEL.into());
         let model = match self.model {
             Model::None => None,
-            Model::Option => Some(model_option(args)),
+            Model::Option => match value_of(args, "--weights") {
+                None => Some(model()),
+                Some(weights) if weights == "gguf" => Some(model()),
+                Some(_) => None,
+            },
             Model::Argument => Some(
                 args.iter()
                     .find(|arg| !starts_with_dash(arg))
@@ -144,20 +150,16 @@ impl HarnessCommand {
     }
 }
 
-/// The value of `--model`, or the default.
-fn model_option(args: &[OsString]) -> OsString {
-    for (index, arg) in args.iter().enumerate() {
-        match option_value(arg, "--model") {
-            Some("") => {
-                if let Some(value) = args.get(index + 1) {
-                    return value.clone();
-                }
-            }
-            Some(value) => return value.into(),
-            None => {}
-        }
+/// The value that follows the option `name`, or stands behind its `=`.
+fn value_of(args: &[OsString], name: &str) -> Option<OsString> {
+    let (index, value) = args
+        .iter()
+        .enumerate()
+        .find_map(|(index, arg)| Some((index, option_value(arg, name)?)))?;
+    match value {
+        "" => args.get(index + 1).cloned(),
+        value => Some(value.into()),
     }
-    DEFAULT_MODEL.into()
 }
 
 /// `Some("")` if `arg` is `name`, `Some("x")` if it is `name=x`.
@@ -274,6 +276,14 @@ mod tests {
         assert_eq!(
             needs("check --model=phi3-mini"),
             need(Some(true), Some("phi3-mini"))
+        );
+        for weights in ["synthetic", "folder"] {
+            let line = format!("ab --flag splitk --weights {weights}");
+            assert_eq!(needs(&line), need(Some(true), None), "{line}");
+        }
+        assert_eq!(
+            needs("ab --weights=gguf"),
+            need(Some(true), Some(DEFAULT_MODEL))
         );
         assert_eq!(
             needs("check -- --model phi3-mini"),

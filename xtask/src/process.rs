@@ -109,10 +109,27 @@ pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The cargo that runs xtask.
+/// The cargo that runs xtask, in the environment that it would have from a shell.
+///
+/// What cargo told xtask of xtask's own package is taken out: build scripts watch
+/// some of these variables, so that everything behind them would be built again
+/// whenever `cargo xtask` and cargo itself are called in turn.
 #[must_use]
 pub fn cargo() -> Command {
-    Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_package) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
+/// Whether `cargo run` sets this variable for the package that it runs.
+fn is_of_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_")
+        || name.starts_with("CARGO_MANIFEST_")
+        || ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "OUT_DIR"].contains(&name)
 }
 
 /// Runs `command` to its end and gives its exit status as a shell would.
@@ -172,6 +189,25 @@ pub fn code(status: ExitStatus) -> u8 {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt as _;
+
+    #[test]
+    fn cargo_does_not_hear_of_the_package_that_calls_it() {
+        // Cargo sets these for this very test.
+        assert!(variable("CARGO_PKG_NAME").is_some(), "a variable to remove");
+        let cargo = cargo();
+        let kept: Vec<_> = cargo
+            .get_envs()
+            .filter(|(_, value)| value.is_some())
+            .collect();
+        assert_eq!(kept, [], "variables are only removed");
+        let removed = |name: &str| cargo.get_envs().any(|(removed, _)| removed == name);
+        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
+            assert!(removed(name), "{name}");
+        }
+        for name in ["CARGO_HOME", "CARGO_BUILD_JOBS", "CARGO_TARGET_DIR", "PATH"] {
+            assert!(!removed(name) && !is_of_package(name), "{name}");
+        }
+    }
 
     #[test]
     fn exit_codes_pass_unchanged() {

@@ -30,7 +30,7 @@ fn run(command: &mut Command) -> Output {
 /// `cargo xtask test` has built the harness already; otherwise this builds it.
 #[test]
 fn the_table_and_the_harness_list_the_same_commands() {
-    let mut build = Command::new(env!("CARGO"));
+    let mut build = xtask::process::cargo();
     build.args(BUILD).args(["--offline", "--quiet"]);
     build.arg("--message-format=json");
     let messages = run(build.current_dir(env!("CARGO_MANIFEST_DIR"))).stdout;

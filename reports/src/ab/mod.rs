@@ -34,10 +34,10 @@ pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
         &pictures.each_ref().map(|(_, p)| p.is_some()),
     );
 
-    fs::create_dir_all(dir).map_err(|source| ReportError::Io {
+    fs::create_dir_all(dir).map_err(|cause| ReportError::Io {
         path: dir.to_owned(),
         action: "creating the report's folder",
-        source,
+        cause,
     })?;
     let mut written = vec![write_file(dir.join("README.md"), &page)?];
     for (name, picture) in pictures {
@@ -53,10 +53,10 @@ pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
 fn write_file(path: PathBuf, text: &str) -> Result<PathBuf> {
     match fs::write(&path, text) {
         Ok(()) => Ok(path),
-        Err(source) => Err(ReportError::Io {
+        Err(cause) => Err(ReportError::Io {
             path,
             action: "writing the report",
-            source,
+            cause,
         }),
     }
 }
@@ -64,10 +64,10 @@ fn write_file(path: PathBuf, text: &str) -> Result<PathBuf> {
 /// A picture of an earlier version of the report must not outlive its numbers.
 fn remove_stale(path: PathBuf) -> Result<()> {
     match fs::remove_file(&path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(ReportError::Io {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(ReportError::Io {
             path,
             action: "removing an outdated picture",
-            source,
+            cause,
         }),
         Ok(()) | Err(_) => Ok(()),
     }

@@ -17,14 +17,14 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file system refused.
-    #[error("{path}: {action} failed: {source}")]
+    #[error("{path}: {action} failed: {cause}")]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A run of this name was recorded before.
     #[error(
@@ -81,6 +81,6 @@ pub enum JournalError {
         problem: String,
     },
     /// The samples could not be written as CSV.
-    #[error("CSV of the samples: {0}")]
+    #[error("the samples cannot be written as CSV")]
     Csv(#[from] csv::Error),
 }

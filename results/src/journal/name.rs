@@ -56,10 +56,10 @@ fn is_date(date: &str) -> bool {
 fn names(dirs: &[&Path]) -> Result<BTreeSet<String>, JournalError> {
     let mut names = BTreeSet::new();
     for dir in dirs {
-        let io = |source| JournalError::Io {
+        let io = |cause| JournalError::Io {
             path: (*dir).to_owned(),
             action: "listing the folder",
-            source,
+            cause,
         };
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,

@@ -40,10 +40,10 @@ impl AbRun {
     /// The file cannot be read, has no `run` line, is of another schema, or has
     /// a malformed line, which is named.
     pub fn load(path: &Path) -> Result<Self, JournalError> {
-        let bytes = fs::read(path).map_err(|source| JournalError::Io {
+        let bytes = fs::read(path).map_err(|cause| JournalError::Io {
             path: path.to_owned(),
             action: "reading the journal",
-            source,
+            cause,
         })?;
         Self::parse(path, &bytes)
     }

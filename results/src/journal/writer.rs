@@ -30,25 +30,25 @@ impl JournalWriter {
             problem,
         })?;
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|source| JournalError::Io {
+            fs::create_dir_all(folder).map_err(|cause| JournalError::Io {
                 path: folder.to_owned(),
                 action: "creating the folder",
-                source,
+                cause,
             })?;
         }
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
             .open(path)
-            .map_err(|source| {
+            .map_err(|cause| {
                 let path = path.to_owned();
-                if source.kind() == ErrorKind::AlreadyExists {
+                if cause.kind() == ErrorKind::AlreadyExists {
                     JournalError::Exists { path }
                 } else {
                     JournalError::Io {
                         path,
                         action: "creating the journal",
-                        source,
+                        cause,
                     }
                 }
             })?;
@@ -97,10 +97,10 @@ impl JournalWriter {
         self.file
             .write_all(text.as_bytes())
             .and_then(|()| self.file.flush())
-            .map_err(|source| JournalError::Io {
+            .map_err(|cause| JournalError::Io {
                 path: self.path.clone(),
                 action: "appending",
-                source,
+                cause,
             })
     }
 }

@@ -49,12 +49,12 @@ pub enum SummaryError {
         arm: Arm,
     },
     /// The samples give no statistics.
-    #[error("run {run}: {source}")]
+    #[error("run {run}: {cause}")]
     Stats {
         /// The run's id.
         run: String,
         /// What is wrong with them.
-        source: StatsError,
+        cause: StatsError,
     },
 }
 
@@ -173,9 +173,9 @@ impl Analysis {
         }
         refuse::same_code(run)?;
         refuse::different_work(run)?;
-        let stats = |source| SummaryError::Stats {
+        let stats = |cause| SummaryError::Stats {
             run: run.run.id.clone(),
-            source,
+            cause,
         };
         let blocks = blocks(&run.samples).map_err(stats)?;
         let ratios: Vec<f64> = blocks.complete.iter().map(|b| b.log_ratio()).collect();
@@ -222,9 +222,9 @@ impl AbSummary {
         let judgement = analysis.judgement.as_ref();
         let effect = judgement.and_then(|j| j.effect);
         let control = judgement.and_then(|j| j.control);
-        let stats = |source| SummaryError::Stats {
+        let stats = |cause| SummaryError::Stats {
             run: run.run.id.clone(),
-            source,
+            cause,
         };
         let [plan_a, plan_b] = &run.run.arms;
         Ok(Self {

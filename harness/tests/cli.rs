@@ -1,0 +1,103 @@
+//! The binary from outside: bad input ends with status 2, an explanation on
+//! standard error and nothing on standard output; good input prints nothing else.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The binary in an empty folder, away from the user's caches and the hub.
+fn zerotvm(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zerotvm"));
+    command
+        .args(args)
+        .current_dir(folder)
+        .env("ZEROTVM_CACHE", folder)
+        .env("HF_HUB_OFFLINE", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // It is left over from an earlier run, or not there.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn run(command: &mut Command) -> (Output, String) {
+    let output = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, errors)
+}
+
+#[test]
+fn bad_input_is_explained_with_status_2() {
+    let folder = folder("bad_input");
+    std::fs::write(folder.join("not.gguf"), "GGML").expect("written");
+    let cases: &[(&str, &str)] = &[
+        ("plam", "'plan'"),
+        ("plan --modle phi3-mini", "'--model'"),
+        ("plan --model phi3", "did you mean `phi3-mini`?"),
+        ("plan --model qwen3-4b", "qk_norm"),
+        ("plan --flag split=8", "did you mean `splitk`?"),
+        ("plan --flag splitk=1", "0, or 2 to 16"),
+        ("plan --flag vec4=1", "K = 576 is not a multiple of 1024"),
+        ("plan --flag rowwise=1 --flag vec4=1", "exclude each other"),
+        ("check --flag splitk=17", "0, or 2 to 16"),
+        ("check --model nonsense", "unknown model `nonsense`"),
+        ("ab --flag ctx", "a setting, not a flag"),
+        ("ab --flag splitk --values 8", "expected two values"),
+        ("ab --flag splitk --values 0,x", "`x` is not one of its"),
+        ("ab --flag splitk --budget -1", "--budget -1"),
+        ("ab --flag splitk --margin nan", "--margin NaN"),
+        ("fetch nonsense", "unknown model `nonsense`"),
+        ("fetch phi3-mini", "models that can: smollm2-135m"),
+        ("convert none.gguf out", "none.gguf"),
+        ("convert not.gguf out", "expected GGUF, found \"GGML\""),
+        ("report", "measure first"),
+        ("report 2026-01-01-splitk", "2026-01-01-splitk.jsonl"),
+    ];
+    for (line, expected) in cases {
+        for json in [None, Some("--json")] {
+            let args: Vec<&str> = line.split(' ').chain(json).collect();
+            let (output, errors) = run(&mut zerotvm(&folder, &args));
+            assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+            assert!(output.stdout.is_empty(), "{args:?}: standard output");
+            assert!(errors.contains(expected), "{args:?}: {errors}");
+        }
+    }
+    let left = std::fs::read_dir(&folder).expect("folder").count();
+    assert_eq!(left, 1, "refused commands leave nothing behind");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut command = zerotvm(&folder("closed_pipe"), &["plan", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+}
+
+/// Graphics libraries look for a display; nobody wants to read that there is none.
+#[test]
+fn no_library_prints_where_no_display_is() {
+    let folder = folder("no_display");
+    for args in [
+        ["doctor", "--json"].as_slice(),
+        &["doctor"],
+        &["check", "--help"],
+    ] {
+        let mut command = zerotvm(&folder, args);
+        command.env_remove("WAYLAND_DISPLAY");
+        command.env_remove("XDG_RUNTIME_DIR");
+        let (output, errors) = run(&mut command);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {errors}");
+        assert_eq!(errors, "", "{args:?}: standard error");
+        if args.contains(&"--json") {
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one document");
+        }
+    }
+}
