@@ -276,11 +276,12 @@ fn measure(
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
     let kinds = [record::Arm::A, record::Arm::B];
+    let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(kinds) {
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill(arm, prompt)?;
-        let gate = check::greedy(engine, arm, prompt, GATE_STEPS)?;
+        let gate = check::greedy(engine, arm, &expected)?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
@@ -289,7 +290,12 @@ fn measure(
     }
     let mut apart = Vec::new();
     for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate() {
-        apart.push(check::logits(&format!("arm against arm.{step}"), b, a));
+        apart.push(check::logits(
+            &format!("arm against arm.{step}"),
+            b,
+            a,
+            expected.noise[step],
+        ));
     }
     let agree = apart.iter().all(|c| c.passed);
     append_checks(journal, record::Arm::B, apart)?;
@@ -308,7 +314,8 @@ fn measure(
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
     blocks(engine, request, arms, first, journal)?;
-    sweep(engine, request, arms, journal)
+    let noise = expected.noise.iter().copied().fold(0.0, f64::max);
+    sweep(engine, request, arms, noise, journal)
 }
 
 fn append_checks(
@@ -407,11 +414,13 @@ fn blocks(
 }
 
 /// Time per token against context length: the KV cache is filled with seeded
-/// values, the arms' logits are compared there, then both are timed.
+/// values, the arms' logits are compared there, then both are timed. `noise` is
+/// the largest that the prompt's rows showed.
 fn sweep(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
+    noise: f64,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let mut state = request.seed;
@@ -441,6 +450,7 @@ fn sweep(
             &format!("arm against arm.context {context}"),
             &logits[1],
             &logits[0],
+            noise,
         );
         let agree = check.passed;
         append_checks(journal, record::Arm::B, vec![check])?;

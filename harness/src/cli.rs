@@ -404,7 +404,8 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
         check::roles(&engine, &arm.decode, last)?,
     ));
     engine.prefill(&arm, &prompt.ids)?;
-    checks.extend(check::greedy(&engine, &arm, &prompt.ids, args.tokens)?.checks);
+    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
+    checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
     let document = json!({
         "model": weights.spec().id,

@@ -68,7 +68,7 @@ fn llama_tiny_agrees_with_the_golden_logits() {
         let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
         engine.prefill(&arm, &ids).expect("prefill");
         let found = engine.logits().expect("logits");
-        let check = check::logits(prompt, &found, &last);
+        let check = check::logits(prompt, &found, &last, 0.0);
         assert!(check.passed, "{prompt}: {:?}", check.note);
     }
 }
@@ -140,12 +140,13 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
     engine.prefill(&arm, &prompt).expect("prefill");
-    let right = check::greedy(&engine, &arm, &prompt, 12).expect("greedy");
+    let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
+    let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
     engine.prefill(&arm, &prompt).expect("prefill");
-    let wrong = check::greedy(&engine, &arm, &[5, 900, 77, 13], 12).expect("greedy");
+    let wrong = check::greedy(&engine, &arm, &expected(&[5, 900, 77, 13])).expect("greedy");
     assert!(
         wrong.checks.iter().any(|c| !c.passed),
         "another prompt's reference must not pass"

@@ -9,7 +9,7 @@ use crate::{
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
     role::Role,
-    variants::{ATTENTION_THREADS, Load, Reduce, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -370,9 +370,9 @@ impl Builder<'_> {
         }
     }
 
-    /// The form of a matrix role that the flags ask for and K allows.
+    /// The form of a role that the flags ask for and K (for attention, the head
+    /// dimension) allows.
     fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
-        let wide = role == Role::Int4Matmul;
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
         let rowwise = self.settings.get("rowwise").is_on();
         if self.settings.get("texture").is_on() {
@@ -388,16 +388,19 @@ impl Builder<'_> {
         if rowwise {
             candidates.push((Some("rowwise"), Reduce::Row, Load::Vec4));
         }
-        if wide && self.settings.get("vec4").is_on() {
+        if self.settings.get("vec4").is_on() {
             candidates.push((Some("vec4"), Reduce::Tree, Load::Vec4));
         }
-        if wide && self.settings.get("vec4h").is_on() {
+        if self.settings.get("vec4h").is_on() {
             candidates.push((Some("vec4h"), Reduce::Tree, Load::Vec2));
         }
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
             let variant = Variant { role, reduce, load };
+            if !VARIANTS.contains(&variant) {
+                continue;
+            }
             match variant.check(self.features, k) {
                 Ok(()) => {
                     self.used.extend(flag);
@@ -565,7 +568,7 @@ impl Builder<'_> {
             (Role::AttentionSplitk, Activation::Partials, splits, splits)
         };
         let label = format!("layers.{layer}.attention");
-        let variant = self.base(role, &label)?;
+        let variant = self.choose(role, self.spec.head_dim, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,

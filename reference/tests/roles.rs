@@ -557,7 +557,7 @@ fn attention_limits() {
                     partials.extend(o.into_iter().map(f64::from));
                 }
             }
-            let split = attention_splitk::expected(&q, &k, &v, shape, parts, score);
+            let split = attention_splitk::expected(&q, &k, &v, shape, parts, score, 0);
             used("attention_splitk", &split, &partials);
 
             let combined = combine_f32(&partials, shape.head_dim, parts);

@@ -158,10 +158,10 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
         Role::Attention => {
             const {
                 &[
-                    read("q", Activation, "[Q]"),
+                    read("q", WideActivation, "[Q]"),
                     read("page_indptr", I32, "[2]"),
                     read("page_values", I32, "[pages]"),
-                    read("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("kv_pages", WideActivation, "[pages, 2, KVH, 16, HD]"),
                     read("length_info", I32, "[3]"),
                     read_write("out", Activation, "[Q]"),
                     uniform("{}"),
@@ -171,10 +171,10 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
         Role::AttentionSplitk => {
             const {
                 &[
-                    read("q", Activation, "[Q]"),
+                    read("q", WideActivation, "[Q]"),
                     read("page_indptr", I32, "[2]"),
                     read("page_values", I32, "[pages]"),
-                    read("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("kv_pages", WideActivation, "[pages, 2, KVH, 16, HD]"),
                     read("length_info", I32, "[3]"),
                     read_write("partials", F32, "[H, parts, HD+2]"),
                     uniform("{}"),

@@ -18,8 +18,9 @@ pub enum Reduce {
     Elementwise,
     /// One workgroup per output row; a tree in workgroup memory.
     Tree,
-    /// One invocation per output row; no cross-invocation reduction. What a CPU
-    /// adapter wants: a barrier is expensive there and lanes are rows.
+    /// One invocation per output row (or cached position), nothing across
+    /// invocations in the loop. What a CPU adapter wants: a barrier is expensive
+    /// there and lanes are rows.
     Row,
 }
 
@@ -68,7 +69,7 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
-/// Invocations of an attention workgroup.
+/// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
 pub const WIDE_THREADS: usize = 256;
@@ -85,7 +86,9 @@ pub const VARIANTS: &[Variant] = &[
     v(Role::QkvFused, Reduce::Row, Load::Vec4),
     v(Role::QkvFused, Reduce::Row, Load::Texture),
     v(Role::Attention, Reduce::Tree, Load::Word),
+    v(Role::Attention, Reduce::Row, Load::Vec4),
     v(Role::AttentionSplitk, Reduce::Tree, Load::Word),
+    v(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     v(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
     v(Role::Int4Matmul, Reduce::Tree, Load::Word),
     v(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
@@ -135,7 +138,11 @@ impl Variant {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
             },
-            Role::Attention | Role::AttentionSplitk | Role::AttentionCombine => ATTENTION_THREADS,
+            Role::Attention | Role::AttentionSplitk => match self.reduce {
+                Reduce::Row => ROW_THREADS,
+                Reduce::Tree | Reduce::Elementwise => ATTENTION_THREADS,
+            },
+            Role::AttentionCombine => ATTENTION_THREADS,
             Role::Embedding
             | Role::RmsNorm
             | Role::AddNorm

@@ -48,7 +48,8 @@ pub fn compute(q: &[f64], k: &[f64], v: &[f64], shape: AttentionShape, parts: us
 ///
 /// m is off by at most the largest score error `e`. d and o are relative to
 /// the computed m, so that a key's weight carries `e` on top of its own error
-/// ([`bounds::softmax_relative`]); the errors of the terms add up.
+/// ([`bounds::softmax_relative`]); the errors of the terms add up. `merges` is
+/// that of [`super::attention::AttentionForm`], inside a part.
 ///
 /// # Panics
 /// As [`compute`].
@@ -59,6 +60,7 @@ pub fn expected(
     shape: AttentionShape,
     parts: usize,
     score: Accumulation,
+    merges: usize,
 ) -> Expected {
     let len = shape.positions(q, k, v);
     let stride = partial_len(shape.head_dim);
@@ -72,7 +74,8 @@ pub fn expected(
         let max = value[i * stride];
         let max_error = score_errors.iter().copied().fold(0.0, f64::max);
         error[0] = max_error;
-        let relative = bounds::softmax_relative(&scores, &score_errors, scores.len(), 0);
+        let relative =
+            bounds::softmax_relative(&scores, &score_errors, scores.len() + merges, merges);
         let terms = scores.iter().zip(&relative).zip(shape.rows(v, head));
         for ((score, relative), v) in terms {
             let weight_error = (score - max).exp() * ((1.0 + relative) * max_error.exp() - 1.0);
