@@ -94,7 +94,8 @@ pub fn roles(
 
 type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 
-fn sum_form(variant: Variant, k: usize) -> Accumulation {
+/// How a matrix variant adds its products over K.
+pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let width = match variant.load {
         Load::Word => 8,
         Load::Vec2 => 16,
@@ -104,6 +105,16 @@ fn sum_form(variant: Variant, k: usize) -> Accumulation {
         Reduce::Row => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
     }
+}
+
+/// How a norm adds the squares of a row of `d` elements.
+pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
+    Accumulation::strided(d, variant.threads(), 1)
+}
+
+/// How attention adds the products of one score.
+pub const fn score_form(head_dim: usize) -> Accumulation {
+    Accumulation::serial(head_dim)
 }
 
 fn exact(values: Vec<f64>) -> Expected {
@@ -132,7 +143,7 @@ fn judge(
     };
     let matrix = || param_matrix(weights, dispatch);
     let eps = spec.rms_norm_eps;
-    let wide = Accumulation::strided(spec.hidden_size, variant.threads(), 1);
+    let wide = norm_form(variant, spec.hidden_size);
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
         Role::Embedding => vec![(
@@ -248,7 +259,7 @@ fn judge(
                 .map(|values| decode(&values))
             };
             let (k, v) = (gather(Side::K)?, gather(Side::V)?);
-            let score = Accumulation::serial(spec.head_dim);
+            let score = score_form(spec.head_dim);
             let found = act(bound(5)).to_vec();
             let expected = if variant.role == Role::Attention {
                 let form = attention::AttentionForm {

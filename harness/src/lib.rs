@@ -6,4 +6,5 @@ pub mod cli;
 pub mod device;
 pub mod engine;
 pub mod env;
+pub mod kernel;
 pub mod model;

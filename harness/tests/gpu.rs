@@ -2,35 +2,14 @@
 //! greedy tokens, and honesty about the page table. Without an adapter they are
 //! listed as unrun, and in CI that is a failure.
 
-#![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
+mod support;
 
-use harness::{check, device::Gpu, engine::Engine};
+use harness::device::Gpu;
+use harness::{check, engine::Engine};
 use kernels::{Settings, flag};
 use reference::{Checkpoint, mlc};
-use std::{io::Write as _, path::Path};
-
-fn adapter(test: &str) -> Option<Gpu> {
-    match Gpu::open(None) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI needs an adapter: {error:#}"
-            );
-            let line = format!("{test}: {error:#}\n");
-            if let Some(file) = std::env::var_os("ZEROTVM_UNRUN") {
-                let mut file = std::fs::OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(file)
-                    .expect("the list of unrun tests can be written");
-                file.write_all(line.as_bytes()).expect("written");
-            }
-            eprint!("UNRUN: {line}");
-            None
-        }
-    }
-}
+use std::path::Path;
+use support::adapter;
 
 fn llama_tiny() -> Checkpoint {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reference/tests/golden/llama-tiny");
