@@ -27,11 +27,11 @@ use results::record;
 
 /// Largest relative root-mean-square error of f16 logits against the reference:
 /// the dense bound of the golden data's README.
-const LOGITS_REL_RMS: f64 = 0.005;
+pub(crate) const LOGITS_REL_RMS: f64 = 0.005;
 /// Largest error of one logit: design.md counts no gap above it as a near tie.
-const LOGIT_WORST: f64 = 0.25;
+pub(crate) const LOGIT_WORST: f64 = 0.25;
 /// Share of tokens that near ties may excuse.
-const EXCUSED_SHARE: f64 = 0.05;
+pub(crate) const EXCUSED_SHARE: f64 = 0.05;
 
 /// Outcome of one comparison.
 pub type Check = record::Check;

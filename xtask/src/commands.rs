@@ -132,6 +132,8 @@ impl HarnessCommand {
         };
         let model = match self.model {
             Model::None => None,
+            // A golden folder holds its own checkpoint.
+            Model::Option if given("--golden") => None,
             Model::Option => Some(model_option(args)),
             Model::Argument => Some(
                 args.iter()
@@ -275,6 +277,7 @@ mod tests {
             needs("check --model=phi3-mini"),
             need(Some(true), Some("phi3-mini"))
         );
+        assert_eq!(needs("check --golden DIR"), need(Some(true), None));
         assert_eq!(
             needs("check -- --model phi3-mini"),
             need(Some(true), Some(DEFAULT_MODEL))
