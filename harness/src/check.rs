@@ -27,11 +27,11 @@ use results::record;
 
 /// Largest relative root-mean-square error of f16 logits against the reference:
 /// the dense bound of the golden data's README.
-const LOGITS_REL_RMS: f64 = 0.005;
+pub(crate) const LOGITS_REL_RMS: f64 = 0.005;
 /// Largest error of one logit: design.md counts no gap above it as a near tie.
-const LOGIT_WORST: f64 = 0.25;
+pub(crate) const LOGIT_WORST: f64 = 0.25;
 /// Share of tokens that near ties may excuse.
-const EXCUSED_SHARE: f64 = 0.05;
+pub(crate) const EXCUSED_SHARE: f64 = 0.05;
 
 /// Outcome of one comparison.
 pub type Check = record::Check;
@@ -94,7 +94,8 @@ pub fn roles(
 
 type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 
-fn sum_form(variant: Variant, k: usize) -> Accumulation {
+/// How a matrix variant adds its products over K.
+pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let width = match variant.load {
         Load::Word => 8,
         Load::Vec2 => 16,
@@ -104,6 +105,16 @@ fn sum_form(variant: Variant, k: usize) -> Accumulation {
         Reduce::Row => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
     }
+}
+
+/// How a norm adds the squares of a row of `d` elements.
+pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
+    Accumulation::strided(d, variant.threads(), 1)
+}
+
+/// How attention adds the products of one score.
+pub const fn score_form(head_dim: usize) -> Accumulation {
+    Accumulation::serial(head_dim)
 }
 
 fn exact(values: Vec<f64>) -> Expected {
@@ -132,7 +143,7 @@ fn judge(
     };
     let matrix = || param_matrix(weights, dispatch);
     let eps = spec.rms_norm_eps;
-    let wide = Accumulation::strided(spec.hidden_size, variant.threads(), 1);
+    let wide = norm_form(variant, spec.hidden_size);
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
         Role::Embedding => vec![(
@@ -248,9 +259,8 @@ fn judge(
                 .map(|values| decode(&values))
             };
             let (k, v) = (gather(Side::K)?, gather(Side::V)?);
-            let score = Accumulation::serial(spec.head_dim);
-            // The row form merges what its invocations hold, once.
-            let merges = usize::from(variant.reduce == Reduce::Row);
+            let score = score_form(spec.head_dim);
+            let merges = merges(variant);
             let found = act(bound(5)).to_vec();
             let expected = if variant.role == Role::Attention {
                 let form = attention::AttentionForm {
@@ -324,6 +334,15 @@ fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &kernels::Dispatch) -> Ma
 fn param_vector(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> Vec<f64> {
     let (layer, tensor) = param(dispatch);
     decode(weights.vector(layer, tensor))
+}
+
+/// Times that an attention kernel merges separate results inside a workgroup: the
+/// row form once, what its invocations hold.
+pub const fn merges(variant: Variant) -> usize {
+    match variant.reduce {
+        Reduce::Row => 1,
+        Reduce::Tree | Reduce::Elementwise => 0,
+    }
 }
 
 /// Limits of logits: every element within the worst error, the row within its

@@ -5,7 +5,7 @@ use crate::{
     ab, check,
     device::{self, Gpu},
     engine::Engine,
-    env, model,
+    env, golden, model,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
@@ -151,6 +151,14 @@ struct CheckArgs {
     /// Greedy tokens compared after the prompt
     #[arg(long, default_value_t = 16)]
     tokens: usize,
+    /// Compare reference and GPU with the outputs in this folder: an MLC
+    /// checkpoint and `expected.safetensors`
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["model", "weights", "prompt", "seed", "tokens"]
+    )]
+    golden: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -378,6 +386,9 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
 
 fn run_check(args: &CheckArgs) -> Result<u8> {
     let choices = choices(&args.flags)?;
+    if let Some(dir) = &args.golden {
+        return run_golden(dir, &choices, &args.model);
+    }
     models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
@@ -435,6 +446,67 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     ));
     answer(args.model.json, &document, &text)?;
     Ok(u8::from(failed > 0))
+}
+
+fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {
+    let folder = golden::Folder::open(dir)?;
+    let gpu = Gpu::open(args.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, choices)?;
+    let checks = golden::check(&gpu, &folder, &settings)?;
+    let failed = checks.iter().filter(|c| !c.passed).count();
+    let title = &folder.weights.provenance().title;
+    let document = json!({
+        "model": folder.weights.spec().id,
+        "title": title,
+        "adapter": gpu.info.name,
+        "settings": settings.values(),
+        "cases": checks.len(),
+        "passed": checks.len() - failed,
+        "failed": failed,
+        "ignored": folder.ignored,
+        "checks": checks,
+    });
+    let mut text = format!("{title} on {}\n", gpu.info.name);
+    for check in &checks {
+        text.push_str(&golden_line(check));
+    }
+    if !folder.ignored.is_empty() {
+        text.push_str(&format!("not compared: {}\n", folder.ignored.join(", ")));
+    }
+    text.push_str(&format!(
+        "{} passed, {failed} failed",
+        checks.len() - failed
+    ));
+    answer(args.json, &document, &text)?;
+    Ok(u8::from(failed > 0))
+}
+
+fn golden_line(check: &golden::Comparison) -> String {
+    let row = check.row.map_or(String::new(), |row| format!("[{row}]"));
+    let stage = format!("{} {}{row}", check.prompt, check.stage);
+    let errors = match check.errors {
+        Some(e) => format!(
+            "worst {:.2e}, {:.2e} of the row's rms; relative rms {:.2e}, limit {:.0e}",
+            e.worst_abs, e.worst_rel, e.rel_rms, e.bound
+        ),
+        None => format!("{} tokens", check.elements),
+    };
+    let argmax = check.argmax_agrees.map_or("", |agrees| {
+        if agrees {
+            "; argmax agrees"
+        } else {
+            "; argmax differs"
+        }
+    });
+    let note = check
+        .note
+        .as_ref()
+        .map_or(String::new(), |n| format!(": {n}"));
+    format!(
+        "{} {:<9} {stage:<32} {errors}{argmax}{note}\n",
+        if check.passed { "pass" } else { "FAIL" },
+        check.pass,
+    )
 }
 
 fn prefixed(prefix: &str, mut checks: Vec<check::Check>) -> Vec<check::Check> {

@@ -171,22 +171,18 @@ impl Gpu {
             self.device.push_error_scope(wgpu::ErrorFilter::Validation),
         ];
         let result = work();
-        // All of them, in reverse order, before the first error is returned:
-        // wgpu panics when a scope is dropped out of order.
-        let mut reported = None;
-        for scope in scopes.into_iter().rev() {
-            reported = reported.or(pollster::block_on(scope.pop()));
+        // Every scope is popped, the innermost first, whatever they hold.
+        let mut errors: Vec<String> = scopes
+            .into_iter()
+            .rev()
+            .filter_map(|scope| pollster::block_on(scope.pop()))
+            .map(|error| error.to_string())
+            .collect();
+        if let Ok(mut stray) = self.stray.lock() {
+            errors.append(&mut stray);
         }
-        if let Some(error) = reported {
-            bail!("{what}: the device reported: {error}");
-        }
-        if let Ok(mut errors) = self.stray.lock()
-            && !errors.is_empty()
-        {
-            bail!(
-                "{what}: the device reported: {}",
-                errors.drain(..).collect::<Vec<_>>().join("; ")
-            );
+        if !errors.is_empty() {
+            bail!("{what}: the device reported: {}", errors.join("; "));
         }
         result
     }

@@ -6,4 +6,6 @@ pub mod cli;
 pub mod device;
 pub mod engine;
 pub mod env;
+pub mod golden;
+pub mod kernel;
 pub mod model;

@@ -2,35 +2,28 @@
 //! greedy tokens, and honesty about the page table. Without an adapter they are
 //! listed as unrun, and in CI that is a failure.
 
-#![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
+mod support;
 
-use harness::{check, device::Gpu, engine::Engine};
-use kernels::{Settings, flag};
-use reference::{Checkpoint, mlc};
-use std::{io::Write as _, path::Path};
-
-fn adapter(test: &str) -> Option<Gpu> {
-    match Gpu::open(None) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI needs an adapter: {error:#}"
-            );
-            let line = format!("{test}: {error:#}\n");
-            if let Some(file) = std::env::var_os("ZEROTVM_UNRUN") {
-                let mut file = std::fs::OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(file)
-                    .expect("the list of unrun tests can be written");
-                file.write_all(line.as_bytes()).expect("written");
-            }
-            eprint!("UNRUN: {line}");
-            None
-        }
-    }
-}
+use anyhow::Result;
+use harness::{
+    check,
+    device::Gpu,
+    engine::{Captured, Engine, Program},
+};
+use kernels::{Role, Settings, Tensor, flag, kv::Side};
+use reference::{
+    Checkpoint, Expected,
+    bounds::{self, Store, Trig},
+    mlc,
+    numerics::decode,
+    roles::{
+        kv_append,
+        qkv_fused::{self, QkvForm, QkvShape},
+        rope,
+    },
+};
+use std::path::Path;
+use support::adapter;
 
 fn llama_tiny() -> Checkpoint {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reference/tests/golden/llama-tiny");
@@ -151,4 +144,151 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
         wrong.checks.iter().any(|c| !c.passed),
         "another prompt's reference must not pass"
     );
+}
+
+/// What one chain stored at one position of one layer.
+struct Entry {
+    layer: usize,
+    position: usize,
+    /// The norm that was projected.
+    x: Vec<f64>,
+    k: Vec<f64>,
+    v: Vec<f64>,
+    /// What must be stored for `x`, and how far from it this chain may be.
+    expected: [Expected; 2],
+}
+
+/// Feeds `tokens` through a program and gives what it stored, in order.
+fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for (position, &token) in tokens.iter().enumerate() {
+        engine.set_token(token);
+        // The projection comes first, the append (or itself) stores.
+        let mut projection = None;
+        engine.run_captured(program, position, |captured| {
+            let dispatch = captured.dispatch;
+            let layer = dispatch
+                .label
+                .split('.')
+                .nth(1)
+                .and_then(|l| l.parse().ok());
+            let is_qkv = dispatch.label.ends_with(".qkv");
+            if let (true, Some(layer)) = (is_qkv, layer) {
+                let x = captured.activations[&kernels::plan::Activation::Normed].clone();
+                let expected = expected_kv(engine, &captured, layer, &x, position);
+                projection = Some((layer, x, expected));
+            }
+            let (Some([_, after]), true) = (
+                &captured.kv,
+                [Role::QkvFused, Role::KvAppend].contains(&dispatch.variant.role),
+            ) else {
+                return Ok(());
+            };
+            let spec = engine.weights.spec();
+            let row = |side| -> Result<Vec<f64>> {
+                let table = &engine.memory.page_table;
+                let all = kv_append::gather(after, spec.kv_layout(), table, side, position + 1)?;
+                Ok(decode(&all[position * spec.kv_dim()..]))
+            };
+            let (layer, x, expected) = projection.take().expect("projected before");
+            entries.push(Entry {
+                layer,
+                position,
+                x,
+                k: row(Side::K)?,
+                v: row(Side::V)?,
+                expected,
+            });
+            Ok(())
+        })?;
+    }
+    Ok(entries)
+}
+
+/// Keys and values of `x` with the limits of the chain that `captured` begins:
+/// the fused one stores once, the other stores the projection too.
+fn expected_kv(
+    engine: &Engine<'_>,
+    captured: &Captured<'_>,
+    layer: usize,
+    x: &[f64],
+    position: usize,
+) -> [Expected; 2] {
+    let spec = engine.weights.spec();
+    let w = engine.weights.matrix(Some(layer), Tensor::Qkv);
+    let variant = captured.dispatch.variant;
+    let sum = check::sum_form(variant, w.k);
+    let (shape, table) = (QkvShape::of(spec), rope::Rope::of(spec));
+    if variant.role == Role::QkvFused {
+        let form = QkvForm {
+            sum,
+            trig: Trig::CONFORMANT,
+            store: Store::F16,
+        };
+        let expected = qkv_fused::expected(w, x, shape, &table, position, form);
+        return [expected.k, expected.v];
+    }
+    let errors = bounds::dot_errors(&w.matvec_abs(x), sum);
+    let projected = Store::F16.expected(w.matvec(x), &errors);
+    let y = shape.split(&projected.value);
+    let limit = shape.split(&projected.limit);
+    let trig = Trig::CONFORMANT;
+    [
+        rope::expected(&table, y.k, limit.k, position, trig, Store::F16),
+        Expected {
+            value: y.v.to_vec(),
+            limit: limit.v.to_vec(),
+        },
+    ]
+}
+
+/// Euclidean distance.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).powi(2))
+        .sum::<f64>()
+        .sqrt()
+}
+
+/// The chain of a prompt (`int4_matmul`, `rope`, `kv_append`) and the fused one
+/// store the same keys and values, up to the sum of their limits and, from the
+/// second layer on, to what the difference of their inputs makes.
+#[test]
+fn both_chains_store_the_same_keys_and_values() {
+    let Some(gpu) = adapter("both_chains_store_the_same_keys_and_values") else {
+        return;
+    };
+    let weights = llama_tiny();
+    // Across the edge of a page.
+    let tokens: Vec<u32> = (0..19).map(|i| i * 71 % 1003).collect();
+    for choices in [&["rowwise=0"][..], &["rowwise=1"]] {
+        let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+        let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+        let unfused = stored(&engine, &arm.prefill, &tokens).expect("the prompt's chain");
+        let fused = stored(&engine, &arm.decode, &tokens).expect("the fused chain");
+        let layers = weights.spec().num_hidden_layers;
+        assert_eq!(unfused.len(), layers * tokens.len(), "every entry");
+        assert_eq!(fused.len(), unfused.len(), "every entry");
+        for (a, b) in unfused.iter().zip(&fused) {
+            let at = format!("{choices:?}: layer {}, position {}", a.layer, a.position);
+            assert_eq!((a.layer, a.position), (b.layer, b.position), "{at}");
+            if a.layer == 0 {
+                assert_eq!(a.x, b.x, "{at}: embedding and norm are the same kernels");
+            }
+            for (side, found, other) in [(0, &a.k, &b.k), (1, &a.v, &b.v)] {
+                let (ours, theirs) = (&a.expected[side], &b.expected[side]);
+                let limit = (0..found.len()).map(|i| {
+                    let inputs = (ours.value[i] - theirs.value[i]).abs();
+                    (other[i], ours.limit[i] + theirs.limit[i] + inputs)
+                });
+                let limits = Expected::from_pairs(limit);
+                let worst = limits.worst(found).expect("elements");
+                assert!(worst.used <= 1.0, "{at}, side {side}: {worst:?}");
+                // The chains' inputs may not drift apart by more than f16 does.
+                let relative = distance(found, other) / distance(other, &vec![0.0; other.len()]);
+                assert!(relative <= 0.005, "{at}, side {side}: {relative:.2e} apart");
+            }
+        }
+    }
 }

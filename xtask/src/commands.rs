@@ -134,6 +134,8 @@ impl HarnessCommand {
         let model = || value_of(args, "--model").unwrap_or_else(|| DEFAULT_MODEL.into());
         let model = match self.model {
             Model::None => None,
+            // A golden folder holds its own checkpoint.
+            Model::Option if given("--golden") => None,
             Model::Option => match value_of(args, "--weights") {
                 None => Some(model()),
                 Some(weights) if weights == "gguf" => Some(model()),
@@ -285,6 +287,7 @@ mod tests {
             needs("ab --weights=gguf"),
             need(Some(true), Some(DEFAULT_MODEL))
         );
+        assert_eq!(needs("check --golden DIR"), need(Some(true), None));
         assert_eq!(
             needs("check -- --model phi3-mini"),
             need(Some(true), Some(DEFAULT_MODEL))

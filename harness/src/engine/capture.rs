@@ -2,9 +2,9 @@
 
 use super::{
     Engine, Program,
-    memory::{GUARD_BYTES, POISON},
+    memory::{POISON, read_guarded},
 };
-use anyhow::{Result, bail};
+use anyhow::Result;
 use half::f16;
 use kernels::{
     Dispatch,
@@ -77,7 +77,7 @@ impl Engine<'_> {
                 if let Buffer::Activation(activation) = buffer {
                     activations.insert(
                         activation,
-                        self.read_guarded(&dispatch.label, activation, program.plan.splits)?,
+                        self.read_activation(&dispatch.label, activation, program.plan.splits)?,
                     );
                 }
             }
@@ -93,21 +93,21 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn read_guarded(&self, label: &str, activation: Activation, splits: usize) -> Result<Vec<f64>> {
+    fn read_activation(
+        &self,
+        label: &str,
+        activation: Activation,
+        splits: usize,
+    ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
-        let bytes = self.memory.bytes(name);
-        let all = self
-            .gpu
-            .read(self.memory.buffer(name), 0, bytes + GUARD_BYTES)?;
-        let (data, guard) = all.split_at(bytes as usize);
-        if guard.iter().any(|&byte| byte != POISON) {
-            bail!("{label}: wrote past the end of {activation:?}: the guard words are changed");
-        }
+        let what = format!("{label}: {activation:?}");
+        let buffer = self.memory.buffer(name);
+        let data = read_guarded(self.gpu, &what, buffer, self.memory.bytes(name))?;
         let mut values = if activation == Activation::Partials {
-            let values: Vec<f32> = bytemuck::pod_collect_to_vec(data);
+            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&data);
             values.into_iter().map(f64::from).collect()
         } else {
-            let values: Vec<f16> = bytemuck::pod_collect_to_vec(data);
+            let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
             decode(&values)
         };
         values.truncate(activation_len(self.weights.spec(), activation, splits));

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub const GUARD_BYTES: u64 = 64;
 /// What the guard holds, and what outputs hold before a checked dispatch: NaN in
 /// f16 and in f32.
-pub(super) const POISON: u8 = 0xFF;
+pub(crate) const POISON: u8 = 0xFF;
 /// Distance of the fields of the per-token state: the largest alignment that
 /// WebGPU allows an adapter to ask for.
 const FIELD: u64 = 256;
@@ -46,7 +46,8 @@ pub struct Memory {
     spec: ModelSpec,
 }
 
-const fn padded(bytes: u64) -> u64 {
+/// Bytes of a buffer or a copy that holds `bytes`: WebGPU counts in words.
+pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(4)
 }
 
@@ -90,9 +91,7 @@ impl Memory {
             memory.parameters(gpu, weights)?;
             memory.activations(gpu);
             for layer in 0..spec.num_hidden_layers {
-                let buffer = empty(gpu, "kv", layer_bytes + GUARD_BYTES);
-                gpu.queue
-                    .write_buffer(&buffer, layer_bytes, &[POISON; GUARD_BYTES as usize]);
+                let buffer = with_guard(gpu, "kv", layer_bytes);
                 memory
                     .buffers
                     .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
@@ -195,9 +194,7 @@ impl Memory {
             let element = if activation == Partials { 4 } else { 2 };
             let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
             let bytes = padded(elements * element);
-            let buffer = empty(gpu, "activation", bytes + GUARD_BYTES);
-            gpu.queue
-                .write_buffer(&buffer, bytes, &[POISON; GUARD_BYTES as usize]);
+            let buffer = with_guard(gpu, "activation", bytes);
             self.buffers
                 .insert(Buffer::Activation(activation), (buffer, bytes));
         }
@@ -247,7 +244,8 @@ impl Memory {
         self.buffers.get(&name).map_or(FIELD, |&(_, bytes)| bytes)
     }
 
-    /// What a binding of `name` is bound to.
+    /// What a binding of `name` is bound to: an activation with its guard, since
+    /// a write outside a binding is dropped and would never touch it.
     pub(super) fn binding(&self, name: Buffer) -> wgpu::BufferBinding<'_> {
         let field = match name {
             Buffer::State(State::PositionMap) => Some((0, 4)),
@@ -262,7 +260,11 @@ impl Memory {
             Some((field, size)) => (&self.state, field * FIELD, size),
             None => {
                 let (buffer, bytes) = &self.buffers[&name];
-                (buffer, 0, *bytes)
+                let guard = match name {
+                    Buffer::Activation(_) => GUARD_BYTES,
+                    Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => 0,
+                };
+                (buffer, 0, *bytes + guard)
             }
         };
         wgpu::BufferBinding {
@@ -381,7 +383,7 @@ impl Memory {
 }
 
 /// A matrix in a texture of [`TEXTURE_WIDTH`] texels of four words.
-fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
+pub(crate) fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
     let row_words = TEXTURE_WIDTH * 4;
     let height = words.len().div_ceil(row_words);
     let limit = gpu.features.max_texture_dimension_2d as usize;
@@ -447,6 +449,30 @@ fn step_table(context: usize) -> Vec<u8> {
         put(2 * FIELD as usize, position as i32 + 1);
     }
     table
+}
+
+/// A buffer of `bytes` with the guard words behind them.
+pub(crate) fn with_guard(gpu: &Gpu, label: &str, bytes: u64) -> wgpu::Buffer {
+    let buffer = empty(gpu, label, padded(bytes) + GUARD_BYTES);
+    let guard = [POISON; GUARD_BYTES as usize];
+    gpu.queue.write_buffer(&buffer, padded(bytes), &guard);
+    buffer
+}
+
+/// Reads `bytes` of a buffer made [`with_guard`]; what lies behind them must
+/// still be poison.
+pub(crate) fn read_guarded(
+    gpu: &Gpu,
+    what: &str,
+    buffer: &wgpu::Buffer,
+    bytes: u64,
+) -> Result<Vec<u8>> {
+    let mut data = gpu.read(buffer, 0, padded(bytes) + GUARD_BYTES)?;
+    let guard = data.split_off(bytes as usize);
+    if guard.iter().any(|&byte| byte != POISON) {
+        bail!("{what}: written past its end: the guard words are changed");
+    }
+    Ok(data)
 }
 
 fn empty(gpu: &Gpu, label: &str, bytes: u64) -> wgpu::Buffer {

@@ -12,7 +12,9 @@ mod program;
 
 pub use capture::Captured;
 pub use memory::{GUARD_BYTES, Memory};
+pub(crate) use memory::{POISON, padded, read_guarded, texture, with_guard};
 pub use program::Program;
+pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};

@@ -3,6 +3,7 @@
 use super::memory::Memory;
 use crate::device::Gpu;
 use anyhow::Result;
+use generators::Shader;
 use kernels::{ModelSpec, Plan, Variant, role::Access};
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -15,11 +16,15 @@ pub(super) struct Pipelines {
     made: BTreeMap<Variant, Pipeline>,
 }
 
+/// A compiled shader.
 #[derive(Debug)]
-struct Pipeline {
-    sha256: String,
-    layout: wgpu::BindGroupLayout,
-    pipeline: wgpu::ComputePipeline,
+pub(crate) struct Pipeline {
+    /// SHA-256 of its text.
+    pub(crate) sha256: String,
+    /// Layout of its one bind group.
+    pub(crate) layout: wgpu::BindGroupLayout,
+    /// The pipeline.
+    pub(crate) pipeline: wgpu::ComputePipeline,
 }
 
 impl Pipelines {
@@ -30,16 +35,19 @@ impl Pipelines {
     fn get(&mut self, gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<&Pipeline> {
         match self.made.entry(variant) {
             Entry::Occupied(made) => Ok(made.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(compile(gpu, variant, spec)?)),
+            Entry::Vacant(place) => {
+                let shader = generators::render(variant, spec)?;
+                Ok(place.insert(compile(gpu, &shader)?))
+            }
         }
     }
 }
 
-fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
-    let shader = generators::render(variant, spec)?;
-    let label = variant.id();
+/// Compiles a rendered kernel.
+pub(crate) fn compile(gpu: &Gpu, shader: &Shader) -> Result<Pipeline> {
+    let label = shader.variant.id();
     gpu.guarded(&format!("compiling {label}"), || {
-        let layout = bind_group_layout(gpu, variant);
+        let layout = bind_group_layout(gpu, shader.variant);
         let module = gpu
             .device
             .create_shader_module(wgpu::ShaderModuleDescriptor {
@@ -68,7 +76,7 @@ fn compile(gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<Pipeline> {
                 cache: None,
             });
         Ok(Pipeline {
-            sha256: shader.sha256,
+            sha256: shader.sha256.clone(),
             layout,
             pipeline,
         })

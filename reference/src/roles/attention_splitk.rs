@@ -2,7 +2,7 @@
 
 use super::attention::{AttentionShape, MIN_SCORE};
 use crate::Expected;
-use crate::bounds::{self, Accumulation, Store};
+use crate::bounds::{self, Accumulation, F32_FLOOR, Store};
 use kernels::kv::{PAGE_SIZE, pages_for, partial_len};
 use std::ops::Range;
 
@@ -48,7 +48,8 @@ pub fn compute(q: &[f64], k: &[f64], v: &[f64], shape: AttentionShape, parts: us
 ///
 /// m is off by at most the largest score error `e`. d and o are relative to
 /// the computed m, so that a key's weight carries `e` on top of its own error
-/// ([`bounds::softmax_relative`]); the errors of the terms add up. `merges` is
+/// ([`bounds::softmax_relative`]); the errors of the terms add up, each with what
+/// a weight that is flushed to zero costs. `merges` is
 /// that of [`super::attention::AttentionForm`], inside a part.
 ///
 /// # Panics
@@ -79,9 +80,9 @@ pub fn expected(
         let terms = scores.iter().zip(&relative).zip(shape.rows(v, head));
         for ((score, relative), v) in terms {
             let weight_error = (score - max).exp() * ((1.0 + relative) * max_error.exp() - 1.0);
-            error[1] += weight_error;
+            error[1] += weight_error + F32_FLOOR;
             for (error, v) in error[2..].iter_mut().zip(v) {
-                *error += weight_error * v.abs();
+                *error += (weight_error + F32_FLOOR) * v.abs();
             }
         }
     }

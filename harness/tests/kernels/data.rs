@@ -1,0 +1,162 @@
+//! Seeded operands, ordinary and adversarial.
+
+use half::f16;
+use harness::model::split_mix;
+use kernels::quant::{CODES_PER_WORD, QuantFormat};
+use reference::Matrix;
+
+/// A seeded stream, so that a case is its parameters and a seed.
+#[derive(Debug)]
+pub(crate) struct Values(pub(crate) u64);
+
+/// What the values of a vector are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// About normal, one in 50 ten times larger.
+    Ordinary,
+    /// Ordinary, with every 61st channel 50 times larger.
+    OutlierChannels,
+    /// Subnormal in f16: below 2^-14.
+    Subnormal,
+    /// So large that a sum or a square overflows f16, and no value does.
+    Large,
+    /// All zero.
+    Zero,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ordinary,
+        Self::OutlierChannels,
+        Self::Subnormal,
+        Self::Large,
+        Self::Zero,
+    ];
+}
+
+/// What the weights of a matrix are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum WeightKind {
+    /// Every code, scales about 0.01.
+    Ordinary,
+    /// Half of the scales are zero, and all of the first row's.
+    ZeroScales,
+    /// Subnormal scales.
+    SubnormalScales,
+    /// Half of the scales are negative.
+    NegativeScales,
+    /// Each row's first half is +7 and its second half -7: on equal activations
+    /// a serial f16 accumulator overflows where the sum is small.
+    Cancelling,
+}
+
+impl WeightKind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ordinary,
+        Self::ZeroScales,
+        Self::SubnormalScales,
+        Self::NegativeScales,
+        Self::Cancelling,
+    ];
+}
+
+/// A `q4f16_1` matrix that owns its parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    pub(crate) rows: usize,
+    pub(crate) k: usize,
+    pub(crate) words: Vec<u32>,
+    pub(crate) scales: Vec<f16>,
+}
+
+impl Packed {
+    pub(crate) fn matrix(&self) -> Matrix<'_> {
+        Matrix::new(self.rows, self.k, &self.words, &self.scales).expect("parts fit the shape")
+    }
+}
+
+impl Values {
+    fn bits(&mut self) -> u64 {
+        split_mix(&mut self.0)
+    }
+
+    /// At least 0, below 1.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.bits() % end as u64) as usize
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..6).map(|_| self.uniform()).sum::<f64>() * 2f64.sqrt() - 18f64.sqrt()
+    }
+
+    /// `n` values of spread `spread`, which subnormal and large ones ignore.
+    pub(crate) fn f16s(&mut self, n: usize, kind: Kind, spread: f64) -> Vec<f16> {
+        let mut value = |i: usize| match kind {
+            Kind::Ordinary => {
+                let outlier = if self.uniform() < 0.02 { 10.0 } else { 1.0 };
+                self.normal() * spread * outlier
+            }
+            Kind::OutlierChannels => {
+                let outlier = if i % 61 == 7 { 50.0 } else { 1.0 };
+                self.normal() * spread * outlier
+            }
+            Kind::Subnormal => f16::from_bits(self.bits() as u16 & 0x83ff).to_f64(),
+            Kind::Large => (20_000.0 + 10_000.0 * self.uniform()) * self.normal().signum(),
+            Kind::Zero => 0.0,
+        };
+        (0..n).map(|i| f16::from_f64(value(i))).collect()
+    }
+
+    pub(crate) fn packed(&mut self, rows: usize, k: usize, kind: WeightKind) -> Packed {
+        let format = QuantFormat::Q4f16_1;
+        let words_per_row = format.words_per_row(k);
+        let scales_per_row = format.scales_per_row(k);
+        let words = (0..rows * words_per_row).map(|i| {
+            let at = i % words_per_row * CODES_PER_WORD;
+            match kind {
+                WeightKind::Cancelling if at < k / 64 * 32 => 0xeeee_eeee,
+                WeightKind::Cancelling if at >= k.div_ceil(64) * 32 => 0,
+                WeightKind::Cancelling => 0x7777_7777,
+                WeightKind::Ordinary
+                | WeightKind::ZeroScales
+                | WeightKind::SubnormalScales
+                | WeightKind::NegativeScales => self.bits() as u32,
+            }
+        });
+        let words = words.collect();
+        let scales = (0..rows * scales_per_row).map(|i| {
+            let ordinary = 0.002 + 0.02 * self.uniform();
+            let half = self.uniform() < 0.5;
+            f16::from_f64(match kind {
+                WeightKind::Ordinary => ordinary,
+                WeightKind::ZeroScales if half || i < scales_per_row => 0.0,
+                WeightKind::ZeroScales => ordinary,
+                WeightKind::SubnormalScales => {
+                    return f16::from_bits(self.bits() as u16 & 0x03ff);
+                }
+                WeightKind::NegativeScales if half => -ordinary,
+                WeightKind::NegativeScales => ordinary,
+                WeightKind::Cancelling => 1.0,
+            })
+        });
+        Packed {
+            rows,
+            k,
+            words,
+            scales: scales.collect(),
+        }
+    }
+
+    /// A permutation of `0..n`.
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..n as u32).collect();
+        for i in (1..n).rev() {
+            all.swap(i, self.below(i + 1));
+        }
+        all
+    }
+}

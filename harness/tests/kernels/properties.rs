@@ -1,0 +1,798 @@
+//! Every variant of every role over ragged shapes and adversarial data, against
+//! the reference with its derived limits.
+//!
+//! A case is its printed parameters, data seed included. The sequence of cases
+//! comes from one seed, which a failure prints; `PROPTEST_RNG_SEED` sets it and
+//! `PROPTEST_CASES` the number of cases.
+
+#![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
+
+use crate::{
+    cases::{self, Attended, Bench, Cache, Judged, last_slot, model},
+    data::{Kind, Packed, Values, WeightKind},
+    support,
+};
+use anyhow::{Context as _, Result};
+use half::f16;
+use kernels::{
+    ModelSpec, Role, Variant,
+    kv::{PAGE_SIZE, pages_for},
+    variants::VARIANTS,
+};
+use proptest::{
+    prelude::*,
+    sample::select,
+    test_runner::{Config, RngSeed, TestCaseError, TestRunner},
+};
+use reference::{
+    numerics::decode,
+    roles::{attention::AttentionShape, attention_splitk},
+};
+use std::cell::RefCell;
+
+/// Seed of the cases when `PROPTEST_RNG_SEED` names no other: the same cases on
+/// every run.
+const SEED: u64 = 20_251_130;
+/// Cases of each variant.
+const CASES: u32 = 16;
+/// The same in the slower sweep.
+const ALL_CASES: u32 = 200;
+/// Every failing case that shrinking tries is compiled and run.
+const SHRINKS: u32 = 64;
+
+/// Runs a property of every variant of a role.
+fn every_variant<S: Strategy>(
+    test: &str,
+    role: Role,
+    strategy: impl Fn(Variant) -> S,
+    property: impl Fn(&mut Bench<'_>, Variant, &S::Value) -> Result<()>,
+) {
+    let test = format!("properties::{test}");
+    let Some(gpu) = support::adapter(&test) else {
+        return;
+    };
+    let mut config = Config::default();
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(SEED);
+    }
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = if support::all() { ALL_CASES } else { CASES };
+    }
+    config.failure_persistence = None;
+    config.max_shrink_iters = SHRINKS;
+    let seed = config.rng_seed;
+    for &variant in VARIANTS.iter().filter(|v| v.role == role) {
+        let bench = RefCell::new(Bench::new(&gpu));
+        let result = TestRunner::new(config.clone()).run(&strategy(variant), |case| {
+            let mut bench = bench.borrow_mut();
+            property(&mut bench, variant, &case)
+                .map_err(|error| TestCaseError::fail(format!("{error:#}")))
+        });
+        if let Err(error) = result {
+            panic!(
+                "{variant}: {error}\nagain: PROPTEST_RNG_SEED={seed} PROPTEST_CASES={} cargo test \
+                 -p harness --test kernels {test}",
+                config.cases
+            );
+        }
+    }
+}
+
+fn require(judged: Result<Vec<Judged>>) -> Result<()> {
+    judged?.iter().try_for_each(Judged::require)
+}
+
+// ---- shapes ----
+
+/// Numbers of quantisation groups along K: primes, so that no power of two
+/// covers a row evenly.
+const GROUPS: [usize; 9] = [1, 2, 3, 5, 7, 11, 17, 23, 47];
+
+/// A width of whole groups.
+fn widths() -> impl Strategy<Value = usize> {
+    select(&GROUPS[..]).prop_map(|groups| groups * 32)
+}
+
+/// Multiples of what a variant needs of K.
+fn widths_for(variant: Variant) -> BoxedStrategy<usize> {
+    match variant.k_step() {
+        32 => widths().boxed(),
+        step => select(&[1, 2, 3][..]).prop_map(move |n| n * step).boxed(),
+    }
+}
+
+/// The device's own dispatch limit, or one that folds small grids into z.
+fn max_groups() -> impl Strategy<Value = u32> {
+    select(&[65_535, 7][..])
+}
+
+/// Heads, as a model with small other dimensions.
+fn heads() -> impl Strategy<Value = ModelSpec> {
+    let head_dims = select(&[32_usize, 64, 96, 128, 256][..]);
+    let kv_heads = select(&[1_usize, 2, 3][..]);
+    let group = select(&[1_usize, 2, 3, 5][..]);
+    let pages = select(&[1_usize, 4, 7][..]);
+    let part = select(&[1_usize, 2][..]);
+    (head_dims, kv_heads, group, pages, part).prop_map(|(head_dim, kv, group, max_pages, part)| {
+        ModelSpec {
+            head_dim,
+            num_key_value_heads: kv,
+            num_attention_heads: kv * group,
+            max_pages,
+            rotary_dim: head_dim / part,
+            ..model()
+        }
+    })
+}
+
+/// Positions at the edges of pages, up to the last slot.
+fn edges(spec: &ModelSpec) -> Vec<usize> {
+    let last = last_slot(spec);
+    let mut edges: Vec<usize> = [0, 14, 15, 16, 17, 30, 31, 32, last - 1, last]
+        .into_iter()
+        .filter(|&position| position <= last)
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    edges
+}
+
+/// `x` halved until no element of `W x` exceeds `most`.
+fn fitted(w: &Packed, mut x: Vec<f16>, most: f64) -> Vec<f16> {
+    loop {
+        let y = w.matrix().matvec(&decode(&x));
+        if y.iter().all(|y| y.abs() <= most) {
+            return x;
+        }
+        for x in &mut x {
+            *x = f16::from_f64(x.to_f64() * 0.5);
+        }
+    }
+}
+
+/// A product `W x`.
+#[derive(Clone, Debug)]
+struct Product {
+    k: usize,
+    rows: usize,
+    weights: WeightKind,
+    x: Kind,
+    max_groups: u32,
+    seed: u64,
+}
+
+impl Product {
+    /// Matrix and activations; no element of the product exceeds `most`.
+    fn operands(&self, most: f64) -> (Packed, Vec<f16>) {
+        let mut values = Values(self.seed);
+        let w = values.packed(self.rows, self.k, self.weights);
+        let x = match self.weights {
+            // Nearly equal activations: the sum is small, its parts are not.
+            WeightKind::Cancelling => (0..self.k)
+                .map(|i| f16::from_f64(100.0 + (i % 7) as f64 * 0.0625))
+                .collect(),
+            WeightKind::Ordinary
+            | WeightKind::ZeroScales
+            | WeightKind::SubnormalScales
+            | WeightKind::NegativeScales => values.f16s(self.k, self.x, 0.7),
+        };
+        let x = fitted(&w, x, most);
+        (w, x)
+    }
+}
+
+fn products(
+    k: impl Strategy<Value = usize>,
+    rows: impl Strategy<Value = usize>,
+) -> impl Strategy<Value = Product> {
+    let kinds = (select(&WeightKind::ALL[..]), select(&Kind::ALL[..]));
+    (k, rows, kinds, max_groups(), any::<u64>()).prop_map(
+        |(k, rows, (weights, x), max_groups, seed)| Product {
+            k,
+            rows,
+            weights,
+            x,
+            max_groups,
+            seed,
+        },
+    )
+}
+
+// ---- matrices ----
+
+#[test]
+fn int4_matmul() {
+    let rows = || select(&[1_usize, 2, 3, 15, 16, 17, 31, 53, 97, 130][..]);
+    every_variant(
+        "int4_matmul",
+        Role::Int4Matmul,
+        |variant| products(widths_for(variant), rows()),
+        |bench, variant, case| {
+            let (w, x) = case.operands(60_000.0);
+            bench.max_groups = case.max_groups;
+            require(cases::int4_matmul(bench, variant, &w, &x))
+        },
+    );
+}
+
+#[test]
+fn fused_ffn() {
+    let widths_f = || select(&[32_usize, 64, 96][..]);
+    let short = || select(&[0_usize, 1, 15, 17][..]);
+    every_variant(
+        "fused_ffn",
+        Role::FusedFfn,
+        |variant| {
+            let products = products(widths_for(variant), widths_f().prop_map(|f| 2 * f));
+            (products, short())
+        },
+        |bench, variant, (case, short)| {
+            // Gate and up of at most 200 have a product that f16 holds.
+            let (w, x) = case.operands(200.0);
+            bench.max_groups = case.max_groups;
+            let units = case.rows / 2 - short;
+            require(cases::fused_ffn(bench, variant, &w, &x, units))
+        },
+    );
+}
+
+#[test]
+fn embedding() {
+    let vocabularies = || select(&[1_usize, 2, 40, 1003][..]);
+    every_variant(
+        "embedding",
+        Role::Embedding,
+        |_| (products(widths(), vocabularies()), 1_usize..4),
+        |bench, variant, (case, tokens)| {
+            let mut values = Values(case.seed);
+            let w = values.packed(case.rows, case.k, case.weights);
+            bench.max_groups = case.max_groups;
+            let mut ids = vec![case.rows as u32 - 1];
+            ids.extend((1..*tokens).map(|_| values.below(case.rows) as u32));
+            require(cases::embedding(bench, variant, &w, &ids))
+        },
+    );
+}
+
+#[test]
+fn qkv_fused() {
+    every_variant(
+        "qkv_fused",
+        Role::QkvFused,
+        |variant| {
+            let products = products(widths_for(variant), Just(0));
+            (heads(), products, select(&[0_usize, 3][..]))
+        },
+        |bench, variant, (heads, case, offset)| {
+            let spec = ModelSpec {
+                hidden_size: case.k,
+                ..heads.clone()
+            };
+            let product = Product {
+                rows: spec.qkv_dim(),
+                ..case.clone()
+            };
+            // A rotation can grow an element by sqrt(2).
+            let (w, x) = product.operands(40_000.0);
+            let mut values = Values(case.seed);
+            bench.max_groups = case.max_groups;
+            for position in edges(&spec) {
+                let cache = Cache::empty(&spec, values.permutation(spec.max_pages), *offset);
+                require(cases::qkv_fused(
+                    bench, variant, &spec, &w, &x, &cache, position,
+                ))
+                .with_context(|| format!("position {position}"))?;
+            }
+            Ok(())
+        },
+    );
+}
+
+/// The head and the embedding of vocabularies that no tile divides.
+#[test]
+fn vocabularies_of_1003_and_40_001() {
+    let test = "properties::vocabularies_of_1003_and_40_001";
+    let Some(gpu) = support::adapter(test) else {
+        return;
+    };
+    let mut bench = Bench::new(&gpu);
+    let mut values = Values(SEED);
+    for vocab in [1003, 40_001] {
+        for &variant in VARIANTS {
+            let k = variant.k_step().max(96);
+            let result = match variant.role {
+                Role::Int4Matmul => {
+                    let w = values.packed(vocab, k, WeightKind::Ordinary);
+                    let x = values.f16s(k, Kind::Ordinary, 0.7);
+                    cases::int4_matmul(&mut bench, variant, &w, &x)
+                }
+                Role::Embedding => {
+                    let w = values.packed(vocab, k, WeightKind::Ordinary);
+                    let ids = [0, 1, vocab as u32 / 2, vocab as u32 - 1];
+                    cases::embedding(&mut bench, variant, &w, &ids)
+                }
+                Role::RmsNorm
+                | Role::QkvFused
+                | Role::Attention
+                | Role::AttentionSplitk
+                | Role::AttentionCombine
+                | Role::FusedFfn
+                | Role::AddNorm
+                | Role::KvAppend
+                | Role::Rope
+                | Role::Argmax => continue,
+            };
+            require(result).unwrap_or_else(|error| panic!("{variant} of {vocab}: {error:#}"));
+        }
+    }
+}
+
+// ---- norms ----
+
+/// Rows to normalise.
+#[derive(Clone, Debug)]
+struct Rows {
+    d: usize,
+    tokens: usize,
+    eps: f64,
+    kinds: [Kind; 2],
+    max_groups: u32,
+    seed: u64,
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    let kinds = [select(&Kind::ALL[..]), select(&Kind::ALL[..])];
+    let eps = select(&[1e-5, 1e-6][..]);
+    let tokens = select(&[1_usize, 2, 9][..]);
+    (widths(), tokens, eps, kinds, max_groups(), any::<u64>()).prop_map(
+        |(d, tokens, eps, kinds, max_groups, seed)| Rows {
+            d,
+            tokens,
+            eps,
+            kinds,
+            max_groups,
+            seed,
+        },
+    )
+}
+
+impl Rows {
+    fn spec(&self) -> ModelSpec {
+        ModelSpec {
+            hidden_size: self.d,
+            rms_norm_eps: self.eps,
+            ..model()
+        }
+    }
+
+    /// Two operands `[T, D]` of their kinds, and gammas.
+    fn operands(&self) -> ([Vec<f16>; 2], Vec<f16>) {
+        let mut values = Values(self.seed);
+        let x = self.kinds.map(|kind| {
+            let rows = (0..self.tokens).flat_map(|_| values.f16s(self.d, kind, 1.0));
+            rows.collect()
+        });
+        (x, values.f16s(self.d, Kind::Ordinary, 1.0))
+    }
+}
+
+#[test]
+fn rms_norm() {
+    every_variant(
+        "rms_norm",
+        Role::RmsNorm,
+        |_| rows(),
+        |bench, variant, case| {
+            let ([x, _], gamma) = case.operands();
+            bench.max_groups = case.max_groups;
+            require(cases::rms_norm(bench, variant, &case.spec(), &x, &gamma))
+        },
+    );
+}
+
+#[test]
+fn add_norm() {
+    every_variant(
+        "add_norm",
+        Role::AddNorm,
+        |_| rows(),
+        |bench, variant, case| {
+            let ([a, b], gamma) = case.operands();
+            bench.max_groups = case.max_groups;
+            require(cases::add_norm(
+                bench,
+                variant,
+                &case.spec(),
+                &a,
+                &b,
+                &gamma,
+            ))
+        },
+    );
+}
+
+// ---- rotation and cache ----
+
+#[test]
+fn rope() {
+    let positions = || {
+        let position = select(&[0, 1, 15, 16, 17, 511, 4095, 8191, 131_071][..]);
+        prop::collection::vec(position, 1..6)
+    };
+    let kinds = || select(&Kind::ALL[..]);
+    let rest = || (max_groups(), any::<u64>());
+    every_variant(
+        "rope",
+        Role::Rope,
+        |_| {
+            (
+                heads(),
+                positions(),
+                kinds(),
+                select(&[0_usize, 3][..]),
+                rest(),
+            )
+        },
+        |bench, variant, (spec, positions, kind, offset, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let rows = positions.iter();
+            let qkv: Vec<f16> = rows
+                .flat_map(|_| values.f16s(spec.qkv_dim(), *kind, 1.0))
+                .collect();
+            bench.max_groups = *max_groups;
+            require(cases::rope(bench, variant, spec, &qkv, positions, *offset))
+        },
+    );
+}
+
+#[test]
+fn kv_append() {
+    let tokens = || select(&[1_usize, 2, 17, 33][..]);
+    let rest = || (max_groups(), any::<u64>());
+    every_variant(
+        "kv_append",
+        Role::KvAppend,
+        |_| (heads(), tokens(), select(&[0_usize, 3][..]), rest()),
+        |bench, variant, (spec, tokens, offset, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let held = spec.max_pages * PAGE_SIZE;
+            let tokens = *tokens.min(&held);
+            bench.max_groups = *max_groups;
+            // From the start, and up to the last slot.
+            for first in [0, held - tokens] {
+                let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
+                if tokens > 2 {
+                    let padding = values.below(tokens);
+                    positions[padding] = -1;
+                }
+                let table = values.permutation(spec.max_pages);
+                let mut cache = Cache::empty(spec, table, *offset);
+                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                cache.fill(spec, &old, &old);
+                let mut new = || values.f16s(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
+                let (k, v) = (new(), new());
+                require(cases::kv_append(
+                    bench, variant, spec, &cache, &positions, &k, &v,
+                ))
+                .with_context(|| format!("positions {positions:?}"))?;
+            }
+            Ok(())
+        },
+    );
+}
+
+// ---- attention ----
+
+/// What the scores of a query over the cached positions are like.
+#[derive(Clone, Copy, Debug)]
+enum Scores {
+    Ordinary,
+    /// All equal.
+    Equal,
+    /// One above all others, which then weigh nothing in f32.
+    Dominant,
+    /// Each above the one before: the running maximum never rests.
+    Rising,
+    /// Each below the one before.
+    Falling,
+    /// All far below zero, so that only differences may be exponentiated.
+    VeryNegative,
+    OutlierChannels,
+    /// Queries, keys and values are subnormal.
+    Subnormal,
+    /// Values of 20,000 to 30,000.
+    LargeValues,
+}
+
+const SCORES: [Scores; 9] = [
+    Scores::Ordinary,
+    Scores::Equal,
+    Scores::Dominant,
+    Scores::Rising,
+    Scores::Falling,
+    Scores::VeryNegative,
+    Scores::OutlierChannels,
+    Scores::Subnormal,
+    Scores::LargeValues,
+];
+
+/// A query over `len` positions in shuffled pages.
+#[derive(Clone, Debug)]
+struct Query {
+    spec: ModelSpec,
+    scores: Scores,
+    first_page: usize,
+    offset: usize,
+    seed: u64,
+}
+
+fn queries() -> impl Strategy<Value = Query> {
+    let scores = select(&SCORES[..]);
+    let first_page = select(&[0_usize, 2][..]);
+    let offset = select(&[0_usize, 3][..]);
+    (heads(), scores, first_page, offset, any::<u64>()).prop_map(
+        |(spec, scores, first_page, offset, seed)| Query {
+            spec,
+            scores,
+            first_page,
+            offset,
+            seed,
+        },
+    )
+}
+
+impl Query {
+    fn attended(&self, len: usize) -> Attended {
+        let spec = &self.spec;
+        let mut values = Values(self.seed ^ len as u64);
+        let (q_len, kv_len) = (spec.q_dim(), len * spec.kv_dim());
+        let kind = match self.scores {
+            Scores::OutlierChannels => Kind::OutlierChannels,
+            Scores::Subnormal => Kind::Subnormal,
+            Scores::Ordinary
+            | Scores::Equal
+            | Scores::Dominant
+            | Scores::Rising
+            | Scores::Falling
+            | Scores::VeryNegative
+            | Scores::LargeValues => Kind::Ordinary,
+        };
+        let value_kind = match self.scores {
+            Scores::LargeValues => Kind::Large,
+            Scores::Ordinary
+            | Scores::Equal
+            | Scores::Dominant
+            | Scores::Rising
+            | Scores::Falling
+            | Scores::VeryNegative
+            | Scores::OutlierChannels
+            | Scores::Subnormal => kind,
+        };
+        let dominant = values.below(len);
+        // The factor of a key that points where every query does.
+        let along = |position: usize| match self.scores {
+            Scores::Ordinary
+            | Scores::OutlierChannels
+            | Scores::Subnormal
+            | Scores::LargeValues => None,
+            Scores::Equal => Some(0.5),
+            Scores::Dominant if position == dominant => Some(8.0),
+            Scores::Dominant => Some(-0.01 * (position % 5) as f64),
+            Scores::Rising => Some(0.05 * position as f64),
+            Scores::Falling => Some(-0.05 * position as f64),
+            Scores::VeryNegative => Some(-40.0 - 0.05 * (position % 7) as f64),
+        };
+        let (q, k) = if along(0).is_some() {
+            let sign = |i: usize| {
+                if (i % spec.head_dim).is_multiple_of(3) {
+                    -1.0
+                } else {
+                    1.0
+                }
+            };
+            let q = (0..q_len).map(|i| f16::from_f64(sign(i))).collect();
+            let k = (0..kv_len).map(|i| {
+                let factor = along(i / spec.kv_dim()).unwrap_or(0.0);
+                f16::from_f64(sign(i) * factor)
+            });
+            (q, k.collect())
+        } else {
+            let q = values.f16s(q_len, kind, 0.7);
+            let row = spec.kv_dim();
+            let k = (0..len).flat_map(|_| values.f16s(row, kind, 0.7));
+            (q, k.collect())
+        };
+        let row = spec.kv_dim();
+        let v = (0..len).flat_map(|_| values.f16s(row, value_kind, 0.7));
+        let v = v.collect();
+        Attended {
+            q,
+            k,
+            v,
+            table: values.permutation(spec.max_pages),
+            first_page: self.first_page,
+            offset: self.offset,
+        }
+    }
+
+    /// Numbers of positions: page edges and the whole cache.
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        edges(&self.spec).into_iter().map(|position| position + 1)
+    }
+}
+
+fn parts() -> impl Strategy<Value = u32> {
+    select(&[2, 3, 8, 16][..])
+}
+
+#[test]
+fn attention() {
+    every_variant(
+        "attention",
+        Role::Attention,
+        |_| queries(),
+        |bench, variant, case| {
+            case.lengths().try_for_each(|len| {
+                let attended = case.attended(len);
+                require(cases::attention(bench, variant, &case.spec, &attended))
+                    .with_context(|| format!("{len} positions"))
+            })
+        },
+    );
+}
+
+#[test]
+fn attention_splitk() {
+    every_variant(
+        "attention_splitk",
+        Role::AttentionSplitk,
+        |_| (queries(), parts()),
+        |bench, variant, (case, parts)| {
+            case.lengths().try_for_each(|len| {
+                let attended = case.attended(len);
+                let judged = cases::attention_splitk(bench, variant, &case.spec, &attended, *parts);
+                require(judged).with_context(|| format!("{len} positions"))
+            })
+        },
+    );
+}
+
+#[test]
+fn attention_combine() {
+    every_variant(
+        "attention_combine",
+        Role::AttentionCombine,
+        |_| (queries(), parts()),
+        |bench, variant, (case, parts)| {
+            case.lengths().try_for_each(|len| {
+                let Attended { q, k, v, .. } = case.attended(len);
+                let shape = AttentionShape::of(&case.spec);
+                let [q, k, v] = [q, k, v].map(|x| decode(&x));
+                let partials = attention_splitk::compute(&q, &k, &v, shape, *parts as usize);
+                let partials: Vec<f32> = partials.into_iter().map(|x| x as f32).collect();
+                let judged =
+                    cases::attention_combine(bench, variant, &case.spec, &partials, *parts);
+                require(judged).with_context(|| format!("{len} positions"))
+            })
+        },
+    );
+}
+
+/// Pages in any order give the same bits.
+#[test]
+fn page_order_changes_nothing() {
+    let test = "properties::page_order_changes_nothing";
+    let Some(gpu) = support::adapter(test) else {
+        return;
+    };
+    let case = Query {
+        spec: ModelSpec {
+            num_attention_heads: 6,
+            num_key_value_heads: 2,
+            max_pages: 5,
+            ..model()
+        },
+        scores: Scores::Ordinary,
+        first_page: 0,
+        offset: 0,
+        seed: SEED,
+    };
+    let mut bench = Bench::new(&gpu);
+    let len = 67;
+    assert_eq!(pages_for(len), case.spec.max_pages, "every page is in use");
+    for &variant in VARIANTS {
+        let mut found = Vec::new();
+        for table in [vec![0, 1, 2, 3, 4], vec![3, 0, 4, 2, 1]] {
+            let attended = Attended {
+                table,
+                ..case.attended(len)
+            };
+            let judged = match variant.role {
+                Role::Attention => cases::attention(&mut bench, variant, &case.spec, &attended),
+                Role::AttentionSplitk => {
+                    cases::attention_splitk(&mut bench, variant, &case.spec, &attended, 3)
+                }
+                Role::Embedding
+                | Role::RmsNorm
+                | Role::QkvFused
+                | Role::AttentionCombine
+                | Role::Int4Matmul
+                | Role::FusedFfn
+                | Role::AddNorm
+                | Role::KvAppend
+                | Role::Rope
+                | Role::Argmax => continue,
+            };
+            found.push(judged.expect("it runs").swap_remove(0).found);
+        }
+        if let [identity, shuffled] = &found[..] {
+            assert_eq!(identity, shuffled, "{variant}");
+        }
+    }
+}
+
+// ---- sampling ----
+
+/// What the logits are like.
+#[derive(Clone, Copy, Debug)]
+enum Logits {
+    Ordinary,
+    /// All equal: the lowest index wins.
+    Equal,
+    /// The greatest stands in several places.
+    Ties,
+    /// All below zero.
+    Negative,
+    /// All minus infinity but one.
+    AlmostAllInfinite,
+    /// The last is the greatest.
+    Last,
+}
+
+const LOGITS: [Logits; 6] = [
+    Logits::Ordinary,
+    Logits::Equal,
+    Logits::Ties,
+    Logits::Negative,
+    Logits::AlmostAllInfinite,
+    Logits::Last,
+];
+
+impl Logits {
+    fn of(self, values: &mut Values, vocab: usize) -> Vec<f16> {
+        let mut logits = values.f16s(vocab, Kind::Ordinary, 4.0);
+        match self {
+            Self::Ordinary => {}
+            Self::Equal => logits.fill(f16::from_f64(-1.5)),
+            Self::Ties => {
+                for _ in 0..8 {
+                    logits[values.below(vocab)] = f16::from_f64(300.0);
+                }
+            }
+            Self::Negative => logits.iter_mut().for_each(|x| *x = -f16::ONE - x.max(-*x)),
+            Self::AlmostAllInfinite => {
+                logits.fill(f16::NEG_INFINITY);
+                logits[values.below(vocab)] = f16::MIN;
+            }
+            Self::Last => logits[vocab - 1] = f16::MAX,
+        }
+        logits
+    }
+}
+
+#[test]
+fn argmax() {
+    let vocabularies = || select(&[1_usize, 2, 255, 256, 257, 1003, 40_001][..]);
+    every_variant(
+        "argmax",
+        Role::Argmax,
+        |_| (vocabularies(), any::<u64>()),
+        |bench, variant, &(vocab, seed)| {
+            let mut values = Values(seed);
+            LOGITS.iter().try_for_each(|kind| {
+                let logits = kind.of(&mut values, vocab);
+                require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
+            })
+        },
+    );
+}

@@ -1,0 +1,71 @@
+//! What the tests on an adapter share: the adapter, golden data, and how a test
+//! says that it could not run.
+
+#![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use harness::device::Gpu;
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// Golden data that the repository carries.
+const CARRIED: [&str; 3] = ["llama-tiny", "modules", "quant"];
+
+/// Lists a test as unrun; `cargo xtask test` does not count it as passed.
+pub(crate) fn unrun(test: &str, reason: &str) {
+    let line = format!("{test}: {reason}\n");
+    if let Some(file) = std::env::var_os("ZEROTVM_UNRUN") {
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .expect("the list of unrun tests can be written");
+        file.write_all(line.as_bytes()).expect("written");
+    }
+    eprint!("UNRUN: {line}");
+}
+
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some()
+}
+
+/// The adapter; without one the test is unrun, and in CI it fails.
+pub(crate) fn adapter(test: &str) -> Option<Gpu> {
+    match Gpu::open(None) {
+        Ok(gpu) => Some(gpu),
+        Err(error) => {
+            assert!(!in_ci(), "CI needs an adapter: {error:#}");
+            unrun(test, &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// A golden file or folder; where it is not there the test is unrun. In CI the
+/// absence of what the repository carries is a failure.
+pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let named = std::env::var_os("ZEROTVM_GOLDEN").map(PathBuf::from);
+    let places = [
+        "../reference/tests/golden",
+        "../../shared/golden",
+        "../../../shared/golden",
+    ];
+    let places = places.map(|place| manifest.join(place));
+    let mut places = named.into_iter().chain(places);
+    let found = places.find_map(|p| Some(p.join(name)).filter(|p| p.exists()));
+    if found.is_none() {
+        let missing = format!("golden data `{name}` not found; set ZEROTVM_GOLDEN");
+        let carried = CARRIED.iter().any(|c| Path::new(name).starts_with(c));
+        assert!(!(carried && in_ci()), "{missing}");
+        unrun(test, &missing);
+    }
+    found
+}
+
+/// Whether the slower sweeps run too (`cargo xtask test --all`).
+pub(crate) fn all() -> bool {
+    std::env::var_os("ZEROTVM_TEST_ALL").is_some()
+}
