@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
-    Flag, Settings, Value,
+    Features, Flag, ModelSpec, Phase, Plan, Settings, Value,
     flag::{Choices, Metric},
 };
 use reference::Checkpoint;
@@ -34,8 +34,8 @@ pub struct Request<'a> {
     pub flag: &'static Flag,
     /// Its two values.
     pub arms: [Value; 2],
-    /// Explicit choices for both arms.
-    pub choices: Choices,
+    /// Every flag of both arms; see [`settings`].
+    pub settings: [Settings; 2],
     /// The prompt.
     pub prompt: Prompt,
     /// Tokens decoded per element.
@@ -88,14 +88,11 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
         .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS)
         .max(request.prompt.ids.len() + GATE_STEPS)
         .min(spec.max_context());
-    let mut settings = Vec::new();
-    for value in request.arms {
-        settings.push(arm_settings(gpu, request, value)?);
-    }
+    let settings = &request.settings;
+    require_difference(spec, &gpu.features, settings)?;
     let mut engine = Engine::new(gpu, weights, context, None)?;
     let arms = [engine.arm(&settings[0])?, engine.arm(&settings[1])?];
-    refuse_equal(request, &engine, &arms)?;
-    let mut journal = start(gpu, &engine, request, &settings, &arms)?;
+    let mut journal = start(gpu, &engine, request, &arms)?;
     let path = journal.path().to_path_buf();
 
     let result = measure(&engine, request, &arms, &mut journal);
@@ -121,50 +118,60 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
 
 /// Both arms' settings: the flag's value, what the flag excludes off, all else
 /// as chosen or by default.
-fn arm_settings(gpu: &device::Gpu, request: &Request<'_>, value: Value) -> Result<Settings> {
-    let mut choices = request.choices.clone();
-    if let Some(chosen) = choices.insert(request.flag.name, value) {
+///
+/// # Errors
+/// When a choice contradicts the flag under test.
+pub fn settings(
+    flag: &Flag,
+    values: [Value; 2],
+    chosen: &Choices,
+    features: &Features,
+) -> Result<[Settings; 2]> {
+    if let Some(value) = chosen.get(flag.name) {
         bail!(
-            "--flag {}={chosen}: the flag under test takes its values from --values",
-            request.flag.name
+            "--with {}={value}: the flag under test takes its values from --values",
+            flag.name
         );
     }
-    for &excluded in request.flag.excludes {
-        if choices
-            .insert(excluded, Value::Off)
-            .is_some_and(Value::is_on)
-        {
-            bail!(
-                "flag {} excludes {excluded}, which was chosen",
-                request.flag.name
-            );
+    for &excluded in flag.excludes {
+        if chosen.get(excluded).is_some_and(|v| v.is_on()) {
+            bail!("flag {} excludes {excluded}, which was chosen", flag.name);
         }
     }
-    Ok(Settings::resolve(&gpu.features, &choices)?)
+    let resolve = |value| {
+        let mut choices = chosen.clone();
+        choices.insert(flag.name, value);
+        choices.extend(flag.excludes.iter().map(|&name| (name, Value::Off)));
+        Settings::resolve(features, &choices)
+    };
+    Ok([resolve(values[0])?, resolve(values[1])?])
 }
 
-fn refuse_equal(request: &Request<'_>, engine: &Engine<'_>, arms: &[Arm; 2]) -> Result<()> {
-    let text = |arm: &Arm| engine.shader_hashes(&[&arm.decode, &arm.prefill_last]);
-    let same_plan = arms[0].decode.plan == arms[1].decode.plan
-        && arms[0].prefill_last.plan == arms[1].prefill_last.plan;
-    if same_plan && text(&arms[0]) == text(&arms[1]) {
-        bail!(
-            "{}={} and {}={} run the same shaders and the same plan on this adapter: nothing to \
-             compare",
-            request.flag.name,
-            request.arms[0],
-            request.flag.name,
-            request.arms[1]
-        );
+/// Refuses arms that dispatch the same kernels.
+///
+/// # Errors
+/// When they do, or when an arm has no plan.
+pub fn require_difference(
+    spec: &ModelSpec,
+    features: &Features,
+    settings: &[Settings; 2],
+) -> Result<()> {
+    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+        let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
+        if plan(&settings[0])? != plan(&settings[1])? {
+            return Ok(());
+        }
     }
-    Ok(())
+    bail!(
+        "both arms run the same shaders and the same plan on this adapter: nothing to compare; \
+         `cargo xtask plan --adapter` shows what is chosen"
+    );
 }
 
 fn start(
     gpu: &device::Gpu,
     engine: &Engine<'_>,
     request: &Request<'_>,
-    settings: &[Settings],
     arms: &[Arm; 2],
 ) -> Result<JournalWriter> {
     let weights = engine.weights;
@@ -180,7 +187,7 @@ fn start(
         let totals = arms[i].decode.plan.totals();
         let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
             + arms[i].prefill_last.plan.dispatches.len();
-        let values = settings[i].values();
+        let values = request.settings[i].values();
         record::ArmPlan {
             name: format!("{}={}", request.flag.name, request.arms[i]),
             settings: values
@@ -276,9 +283,15 @@ fn measure(
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
     let kinds = [record::Arm::A, record::Arm::B];
+    let bar = ProgressBar::new(request.budget.as_secs());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
+        bar.set_style(style);
+    }
+    phase(&bar, "the CPU reference");
     let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(kinds) {
+        phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill(arm, prompt)?;
         let gate = check::greedy(engine, arm, &expected)?;
@@ -302,6 +315,7 @@ fn measure(
     if !agree {
         return Ok(false);
     }
+    phase(&bar, "timing the prefill");
     for (arm, kind) in arms.iter().zip(kinds) {
         let wall_ns = engine.prefill(arm, prompt)?;
         journal.append(&Line::Prefill(record::Prefill {
@@ -313,9 +327,21 @@ fn measure(
     }
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
-    blocks(engine, request, arms, first, journal)?;
+    blocks(engine, request, arms, first, &bar, journal)?;
+    phase(&bar, "sweeping the context length");
     let noise = expected.noise.iter().copied().fold(0.0, f64::max);
-    sweep(engine, request, arms, noise, journal)
+    let passed = sweep(engine, request, arms, noise, journal);
+    bar.finish_and_clear();
+    passed
+}
+
+/// Says what is going on: on a terminal in the bar, else as a line.
+fn phase(bar: &ProgressBar, what: &str) {
+    if bar.is_hidden() {
+        eprintln!("{what}");
+    }
+    bar.set_message(what.to_owned());
+    bar.tick();
 }
 
 fn append_checks(
@@ -356,15 +382,12 @@ fn blocks(
     request: &Request<'_>,
     arms: &[Arm; 2],
     first: u32,
+    bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     use record::Arm::{A, B, Control};
-    let bar = ProgressBar::new(request.budget.as_secs());
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {elapsed} of {len} s") {
-        bar.set_style(style);
-    }
+    phase(bar, "warming up");
     for arm in arms {
-        bar.set_message("warming up");
         element(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
@@ -379,12 +402,17 @@ fn blocks(
         } else {
             [B, Control, A, A, Control, B]
         };
-        bar.set_message(format!("block {}", block + 1));
         for (position, kind) in order.into_iter().enumerate() {
             if interrupted() {
-                bar.abandon();
                 return Ok(());
             }
+            let spent = start.elapsed();
+            bar.set_position(spent.min(request.budget).as_secs());
+            bar.set_message(format!(
+                "block {}, {} s of measuring left",
+                block + 1,
+                request.budget.saturating_sub(spent).as_secs()
+            ));
             let arm = &arms[usize::from(kind == B)];
             let decoded = element(engine, request, arm, first)?;
             // Both arms do the same work: the tokens of an arm never change.
@@ -404,12 +432,10 @@ fn blocks(
                 wall_ns: decoded.wall_ns,
                 spans: decoded.spans,
             }))?;
-            bar.set_position(start.elapsed().as_secs().min(request.budget.as_secs()));
         }
         longest = longest.max(block_start.elapsed());
         block += 1;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 

@@ -78,11 +78,16 @@ impl ModelArgs {
         self.model.as_deref().unwrap_or(DEFAULT_MODEL)
     }
 
-    /// Refuses a model that has no plan before its weights are loaded. Those of a
-    /// named file or folder say themselves what model they are.
+    /// Whether the weights are those of a registered model, and not of a named
+    /// file or folder, which says itself what it holds.
+    fn is_registered(&self) -> bool {
+        matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic"))
+    }
+
+    /// Refuses a model that has no plan before its weights are loaded.
     fn require_plan(&self, settings: &Settings, features: &Features) -> Result<()> {
         let spec = models::find(self.id())?;
-        if matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic")) {
+        if self.is_registered() {
             Plan::build(&spec, settings, features, Phase::Decode)?;
         }
         Ok(())
@@ -303,8 +308,11 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let arms = values.unwrap_or_else(|| flag.arms(&gpu.features));
-    args.model
-        .require_plan(&Settings::resolve(&gpu.features, &with)?, &gpu.features)?;
+    let settings = ab::settings(flag, arms, &with, &gpu.features)?;
+    // Weights of a named file or folder say themselves what model they are.
+    if args.model.is_registered() {
+        ab::require_difference(&models::find(args.model.id())?, &gpu.features, &settings)?;
+    }
     let weights = ab::weights(
         args.model.id(),
         args.model.weights.as_deref(),
@@ -323,7 +331,7 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     let request = ab::Request {
         flag,
         arms,
-        choices: with,
+        settings,
         prompt,
         tokens: args.tokens,
         budget: Duration::from_secs_f64(args.budget),

@@ -345,8 +345,12 @@ impl Builder<'_> {
     fn refuse_unused_choices(&self) -> Result<(), PlanError> {
         for (&flag, reasons) in &self.refusals {
             if self.settings.demands(flag) && !self.used.contains(flag) {
-                let mut unique = reasons.clone();
-                unique.dedup();
+                let mut unique: Vec<String> = Vec::new();
+                for reason in reasons {
+                    if !unique.contains(reason) {
+                        unique.push(reason.clone());
+                    }
+                }
                 return Err(PlanError::Impossible {
                     flag,
                     model: self.spec.id.clone(),
