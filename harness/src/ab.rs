@@ -67,7 +67,9 @@ pub struct Outcome {
 const GATE_STEPS: usize = 8;
 /// Context lengths of the sweep, where the model and the cache hold them.
 const SWEEP: [usize; 5] = [64, 128, 256, 512, 1024];
-const SWEEP_TOKENS: usize = 2;
+/// Fewest and most tokens of one timing of the sweep, and how long it should last.
+const SWEEP_TOKENS: [usize; 2] = [2, 64];
+const SWEEP_TIME: Duration = Duration::from_millis(200);
 /// Share of the budget that the sweep may take.
 const SWEEP_SHARE: f64 = 0.2;
 
@@ -85,7 +87,7 @@ fn interrupted() -> bool {
 pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result<Outcome> {
     let spec = weights.spec();
     let context = (request.prompt.ids.len() + request.tokens)
-        .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS)
+        .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
         .min(spec.max_context());
     let settings = &request.settings;
@@ -329,8 +331,7 @@ fn measure(
     let first = engine.token()?;
     blocks(engine, request, arms, first, &bar, journal)?;
     phase(&bar, "sweeping the context length");
-    let noise = expected.noise.iter().copied().fold(0.0, f64::max);
-    let passed = sweep(engine, request, arms, noise, journal);
+    let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
     passed
 }
@@ -440,13 +441,13 @@ fn blocks(
 }
 
 /// Time per token against context length: the KV cache is filled with seeded
-/// values, the arms' logits are compared there, then both are timed. `noise` is
-/// the largest that the prompt's rows showed.
+/// values, the first layer's dispatches of each arm are compared with the
+/// reference there, then both arms are timed. Logits would say little: over keys
+/// that no token made, the layers enlarge every rounding.
 fn sweep(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    noise: f64,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let mut state = request.seed;
@@ -457,44 +458,44 @@ fn sweep(
         })
         .collect();
     let token = request.prompt.ids[0];
+    let kinds = [record::Arm::A, record::Arm::B];
     let start = Instant::now();
     for context in SWEEP {
-        if context + SWEEP_TOKENS > engine.memory.context() || interrupted() {
+        if context + SWEEP_TOKENS[1] > engine.memory.context() || interrupted() {
             break;
         }
         if start.elapsed().as_secs_f64() > SWEEP_SHARE * request.budget.as_secs_f64() {
             break;
         }
-        let mut logits = Vec::new();
-        for arm in arms {
+        let mut slowest = Duration::ZERO;
+        for (arm, kind) in arms.iter().zip(kinds) {
             engine.memory.fill_kv(engine.gpu, &values);
             engine.set_token(token);
-            engine.decode(&arm.decode, context - 1, 1)?;
-            logits.push(engine.logits()?);
-        }
-        let check = check::logits(
-            &format!("arm against arm.context {context}"),
-            &logits[1],
-            &logits[0],
-            noise,
-        );
-        let agree = check.passed;
-        append_checks(journal, record::Arm::B, vec![check])?;
-        if !agree {
-            return Ok(false);
-        }
-        for (index, kind) in [
-            (0, record::Arm::A),
-            (1, record::Arm::B),
-            (1, record::Arm::B),
-            (0, record::Arm::A),
-        ] {
+            let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
+                dispatch.label.starts_with("layers.0.")
+            })?;
+            for check in &mut checks {
+                check.stage = format!("context {context}.{}", check.stage);
+            }
+            let passed = checks.iter().all(|c| c.passed);
+            append_checks(journal, kind, checks)?;
+            if !passed {
+                return Ok(false);
+            }
             engine.set_token(token);
-            let decoded = engine.decode(&arms[index].decode, context - 1, SWEEP_TOKENS)?;
+            let warm = engine.decode(&arm.decode, context - 1, SWEEP_TOKENS[0])?;
+            slowest = slowest.max(Duration::from_nanos(warm.wall_ns) / SWEEP_TOKENS[0] as u32);
+        }
+        // As many tokens as last a moment, the same for both arms.
+        let tokens = (SWEEP_TIME.as_nanos() / slowest.as_nanos().max(1)) as usize;
+        let tokens = tokens.clamp(SWEEP_TOKENS[0], SWEEP_TOKENS[1]);
+        for index in [0, 1, 1, 0] {
+            engine.set_token(token);
+            let decoded = engine.decode(&arms[index].decode, context - 1, tokens)?;
             journal.append(&Line::Context(record::Context {
-                arm: kind,
+                arm: kinds[index],
                 context: context as u32,
-                tokens: SWEEP_TOKENS as u32,
+                tokens: tokens as u32,
                 wall_ns: decoded.wall_ns,
             }))?;
         }

@@ -9,7 +9,7 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    ModelSpec, Role, Tensor, Variant,
+    Dispatch, ModelSpec, Role, Tensor, Variant,
     kv::Side,
     plan::{Activation, Buffer},
     variants::{Load, Reduce},
@@ -65,7 +65,8 @@ pub fn compare(stage: &str, role: &str, found: &[f64], expected: &Expected) -> C
     }
 }
 
-/// Checks every dispatch of one decoded (or prompt) token, in order.
+/// Checks the dispatches of one decoded (or prompt) token that `select` takes, in
+/// order.
 ///
 /// # Errors
 /// A device error; a failed comparison is a [`Check`] that did not pass.
@@ -73,10 +74,11 @@ pub fn roles(
     engine: &Engine<'_>,
     program: &crate::engine::Program,
     position: usize,
+    select: impl Fn(&Dispatch) -> bool,
 ) -> Result<Vec<Check>> {
     let token = engine.token()?;
     let mut checks = Vec::new();
-    engine.run_captured(program, position, |captured| {
+    engine.run_captured(program, position, select, |captured| {
         let stage = captured.dispatch.label.clone();
         let role = captured.dispatch.variant.role;
         for (name, found, expected) in judge(engine, &captured, token, position)? {
@@ -315,7 +317,7 @@ fn stored_at(engine: &Engine<'_>, pages: &[f16], position: usize) -> Result<(Vec
     Ok((side(Side::K)?, side(Side::V)?))
 }
 
-fn param(dispatch: &kernels::Dispatch) -> (Option<usize>, Tensor) {
+fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
     dispatch
         .buffers
         .iter()
@@ -326,12 +328,12 @@ fn param(dispatch: &kernels::Dispatch) -> (Option<usize>, Tensor) {
         .expect("a role with weights binds a parameter")
 }
 
-fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &kernels::Dispatch) -> Matrix<'w> {
+fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &Dispatch) -> Matrix<'w> {
     let (layer, tensor) = param(dispatch);
     weights.matrix(layer, tensor)
 }
 
-fn param_vector(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> Vec<f64> {
+fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {
     let (layer, tensor) = param(dispatch);
     decode(weights.vector(layer, tensor))
 }

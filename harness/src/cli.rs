@@ -416,11 +416,14 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     engine.prefill(&arm, &prompt.ids)?;
     // The prompt's last token again, dispatch by dispatch, on both chains.
     engine.set_token(prompt.ids[last]);
-    let mut checks = prefixed("prefill", check::roles(&engine, &arm.prefill_last, last)?);
+    let mut checks = prefixed(
+        "prefill",
+        check::roles(&engine, &arm.prefill_last, last, |_| true)?,
+    );
     engine.set_token(prompt.ids[last]);
     checks.extend(prefixed(
         "decode",
-        check::roles(&engine, &arm.decode, last)?,
+        check::roles(&engine, &arm.decode, last, |_| true)?,
     ));
     engine.prefill(&arm, &prompt.ids)?;
     let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;

@@ -381,12 +381,17 @@ fn chain(
         engine.set_token(token);
         if wanted.contains(&position) {
             let layers = engine.weights.spec().num_hidden_layers;
-            engine.run_captured(program, position, |captured| {
-                for (stage, values) in stages_in(&captured, layers) {
-                    found.entry(stage).or_default().insert(position, values);
-                }
-                Ok(())
-            })?;
+            engine.run_captured(
+                program,
+                position,
+                |_| true,
+                |captured| {
+                    for (stage, values) in stages_in(&captured, layers) {
+                        found.entry(stage).or_default().insert(position, values);
+                    }
+                    Ok(())
+                },
+            )?;
         } else {
             engine.decode(program, position, 1)?;
         }

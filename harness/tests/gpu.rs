@@ -88,7 +88,7 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
             let last = prompt.len() - 1;
             for program in [&arm.prefill_last, &arm.decode] {
                 engine.set_token(prompt[last]);
-                for check in check::roles(&engine, program, last).expect("roles") {
+                for check in check::roles(&engine, program, last, |_| true).expect("roles") {
                     assert!(
                         check.passed,
                         "{choices:?}: {}: {:?}",
@@ -165,42 +165,48 @@ fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<
         engine.set_token(token);
         // The projection comes first, the append (or itself) stores.
         let mut projection = None;
-        engine.run_captured(program, position, |captured| {
-            let dispatch = captured.dispatch;
-            let layer = dispatch
-                .label
-                .split('.')
-                .nth(1)
-                .and_then(|l| l.parse().ok());
-            let is_qkv = dispatch.label.ends_with(".qkv");
-            if let (true, Some(layer)) = (is_qkv, layer) {
-                let x = captured.activations[&kernels::plan::Activation::Normed].clone();
-                let expected = expected_kv(engine, &captured, layer, &x, position);
-                projection = Some((layer, x, expected));
-            }
-            let (Some([_, after]), true) = (
-                &captured.kv,
-                [Role::QkvFused, Role::KvAppend].contains(&dispatch.variant.role),
-            ) else {
-                return Ok(());
-            };
-            let spec = engine.weights.spec();
-            let row = |side| -> Result<Vec<f64>> {
-                let table = &engine.memory.page_table;
-                let all = kv_append::gather(after, spec.kv_layout(), table, side, position + 1)?;
-                Ok(decode(&all[position * spec.kv_dim()..]))
-            };
-            let (layer, x, expected) = projection.take().expect("projected before");
-            entries.push(Entry {
-                layer,
-                position,
-                x,
-                k: row(Side::K)?,
-                v: row(Side::V)?,
-                expected,
-            });
-            Ok(())
-        })?;
+        engine.run_captured(
+            program,
+            position,
+            |_| true,
+            |captured| {
+                let dispatch = captured.dispatch;
+                let layer = dispatch
+                    .label
+                    .split('.')
+                    .nth(1)
+                    .and_then(|l| l.parse().ok());
+                let is_qkv = dispatch.label.ends_with(".qkv");
+                if let (true, Some(layer)) = (is_qkv, layer) {
+                    let x = captured.activations[&kernels::plan::Activation::Normed].clone();
+                    let expected = expected_kv(engine, &captured, layer, &x, position);
+                    projection = Some((layer, x, expected));
+                }
+                let (Some([_, after]), true) = (
+                    &captured.kv,
+                    [Role::QkvFused, Role::KvAppend].contains(&dispatch.variant.role),
+                ) else {
+                    return Ok(());
+                };
+                let spec = engine.weights.spec();
+                let row = |side| -> Result<Vec<f64>> {
+                    let table = &engine.memory.page_table;
+                    let all =
+                        kv_append::gather(after, spec.kv_layout(), table, side, position + 1)?;
+                    Ok(decode(&all[position * spec.kv_dim()..]))
+                };
+                let (layer, x, expected) = projection.take().expect("projected before");
+                entries.push(Entry {
+                    layer,
+                    position,
+                    x,
+                    k: row(Side::K)?,
+                    v: row(Side::V)?,
+                    expected,
+                });
+                Ok(())
+            },
+        )?;
     }
     Ok(entries)
 }

@@ -26,8 +26,9 @@ pub struct Captured<'p> {
 }
 
 impl Engine<'_> {
-    /// Runs one token dispatch by dispatch. Before each, its outputs are filled
-    /// with NaN; after each, the guard words behind them must be intact.
+    /// Runs one token dispatch by dispatch. Before each that `select` takes, its
+    /// outputs are filled with NaN; after it, the guard words behind them must be
+    /// intact. The others only run.
     ///
     /// # Errors
     /// A device error, a touched guard, or what `visit` returns.
@@ -35,6 +36,7 @@ impl Engine<'_> {
         &self,
         program: &'p Program,
         position: usize,
+        select: impl Fn(&Dispatch) -> bool,
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
         self.memory.require(position + 1)?;
@@ -42,6 +44,12 @@ impl Engine<'_> {
         self.memory.advance(&mut encoder, position);
         self.gpu.run("advancing the position", encoder)?;
         for (i, dispatch) in program.plan.dispatches.iter().enumerate() {
+            if !select(dispatch) {
+                let mut encoder = self.encoder();
+                program.record(&mut encoder, Some(i));
+                self.gpu.run(&dispatch.label, encoder)?;
+                continue;
+            }
             let storage = dispatch
                 .variant
                 .role
