@@ -431,7 +431,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
     for c in &checks {
         text.push_str(&format!(
-            "{} {:<38} {:<18} worst {:.3e}, {:.3} of its limit{}\n",
+            "{} {:<38} {:<19} worst {:.3e}, {:.3} of its limit{}\n",
             if c.passed { "pass" } else { "FAIL" },
             c.stage,
             c.role,
@@ -541,7 +541,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         spec.id, totals.dispatches_per_token, totals.bytes_per_token
     );
     for (role, count) in &totals.by_role {
-        text.push_str(&format!("  {role:<18} {count}\n"));
+        text.push_str(&format!("  {role:<19} {count}\n"));
     }
     text.push_str(&format!("variants: {}\n", variants.join(", ")));
     for note in &settings.notes {
