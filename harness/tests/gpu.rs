@@ -137,6 +137,36 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
+/// One layer of Qwen3-4B as large as it is, with a small vocabulary, in the forms
+/// of a CPU adapter and of any other.
+#[test]
+fn a_layer_of_qwen3_4b_is_within_its_bounds() {
+    let Some(gpu) = adapter("a_layer_of_qwen3_4b_is_within_its_bounds") else {
+        return;
+    };
+    let spec = ModelSpec {
+        num_hidden_layers: 1,
+        vocab_size: 1003,
+        ..models::find("qwen3-4b").expect("registered")
+    };
+    let weights = synth::checkpoint(&spec, 1).expect("synthetic weights");
+    let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+    for choices in [
+        &["rowwise=1", "splitk=0"][..],
+        &["vec4=1", "vec4h=1", "fuseqk=0"],
+    ] {
+        let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+        engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
+        for program in [&arm.prefill_last, &arm.decode] {
+            engine.set_token(501);
+            for check in check::roles(&engine, program, 3).expect("roles") {
+                let stage = &check.stage;
+                assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_recorder_records_the_plan() {
     let Some(gpu) = adapter("the_recorder_records_the_plan") else {
