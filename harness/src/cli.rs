@@ -4,7 +4,7 @@
 use crate::{
     ab, check,
     device::{self, Gpu},
-    engine::Engine,
+    engine::{Engine, every},
     env, golden, model,
 };
 use anyhow::{Context as _, Result, bail};
@@ -418,12 +418,12 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     engine.set_token(prompt.ids[last]);
     let mut checks = prefixed(
         "prefill",
-        check::roles(&engine, &arm.prefill_last, last, |_| true)?,
+        check::roles(&engine, &arm.prefill_last, last, every)?,
     );
     engine.set_token(prompt.ids[last]);
     checks.extend(prefixed(
         "decode",
-        check::roles(&engine, &arm.decode, last, |_| true)?,
+        check::roles(&engine, &arm.decode, last, every)?,
     ));
     engine.prefill(&arm, &prompt.ids)?;
     let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
@@ -442,7 +442,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
     for c in &checks {
         text.push_str(&format!(
-            "{} {:<38} {:<18} worst {:.3e}, {:.3} of its limit{}\n",
+            "{} {:<38} {:<19} worst {:.3e}, {:.3} of its limit{}\n",
             if c.passed { "pass" } else { "FAIL" },
             c.stage,
             c.role,
@@ -552,7 +552,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         spec.id, totals.dispatches_per_token, totals.bytes_per_token
     );
     for (role, count) in &totals.by_role {
-        text.push_str(&format!("  {role:<18} {count}\n"));
+        text.push_str(&format!("  {role:<19} {count}\n"));
     }
     text.push_str(&format!("variants: {}\n", variants.join(", ")));
     for note in &settings.notes {

@@ -137,6 +137,14 @@ pub const FLAGS: &[Flag] = &[
         excludes: &["rowwise"],
         metric: Metric::Decode,
     },
+    Flag {
+        name: "fuseqk",
+        doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
+        values: Values::Switch,
+        default: |_| Value::On,
+        excludes: &[],
+        metric: Metric::Decode,
+    },
 ];
 
 /// Names that look like flags but set up a run instead of selecting a kernel.

@@ -5,7 +5,7 @@
 //! unrounded vectors in `reference/tests/roles.rs`.
 
 use crate::{
-    cases::{self, Attended, Bench, Judged, model},
+    cases::{self, Attended, Bench, Cache, Judged, model},
     data::{Packed, Values},
     support,
 };
@@ -105,6 +105,28 @@ fn golden_norms() {
                 cases::add_norm(&mut bench, variant, &spec, &zero, &x, &gamma).expect("it runs");
             require(&format!("{variant} {name}"), &judged, "normed", &y);
         }
+        let head = spec.hidden_size;
+        if head > 256 {
+            continue;
+        }
+        // The same head as query, as key and as value.
+        let spec = ModelSpec {
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: head,
+            rotary_dim: head,
+            hidden_size: 64,
+            ..spec
+        };
+        let heads = x.chunks_exact(head);
+        let qkv: Vec<f16> = heads.flat_map(|x| [x, x, x].concat()).collect();
+        for variant in variants(Role::QkNorm) {
+            let gammas = [&gamma[..], &gamma];
+            let judged = cases::qk_norm(&mut bench, variant, &spec, &qkv, gammas).expect("it runs");
+            for out in ["q", "k"] {
+                require(&format!("{variant} {name}"), &judged, out, &y);
+            }
+        }
     }
 }
 
@@ -145,6 +167,38 @@ fn golden_rope() {
                 cases::rope(&mut bench, variant, &spec, &qkv, &positions, 0).expect("it runs");
             require(&case, &judged, "q", &y);
             require(&case, &judged, "k", &y);
+        }
+        // A rotation is linear: of normalised heads it is the golden result over
+        // each head's root mean square.
+        let ones = vec![f16::ONE; spec.head_dim];
+        let heads = x.chunks_exact(spec.head_dim);
+        let normed: Vec<f32> = heads
+            .zip(y.chunks_exact(spec.head_dim))
+            .flat_map(|(x, y)| {
+                let squares: f64 = x.iter().map(|x| x.to_f64().powi(2)).sum();
+                let scale = (squares / spec.head_dim as f64 + spec.rms_norm_eps).sqrt();
+                y.iter().map(move |&y| (f64::from(y) / scale) as f32)
+            })
+            .collect();
+        let spec = ModelSpec {
+            max_pages: 256,
+            ..spec
+        };
+        for variant in variants(Role::QkNormRopeAppend) {
+            let cache = Cache::empty(&spec, Values(2).permutation(spec.max_pages), 0);
+            let case = format!("{variant} {name}");
+            let judged = cases::qk_norm_rope_append(
+                &mut bench,
+                variant,
+                &spec,
+                &qkv,
+                [&ones, &ones],
+                &cache,
+                &positions,
+            );
+            let judged = judged.expect("it runs");
+            require(&case, &judged, "q", &normed);
+            require(&case, &judged, "k", &normed);
         }
     }
 }

@@ -320,6 +320,8 @@ fn vocabularies_of_1003_and_40_001() {
                 | Role::AddNorm
                 | Role::KvAppend
                 | Role::Rope
+                | Role::QkNorm
+                | Role::QkNormRopeAppend
                 | Role::Argmax => continue,
             };
             require(result).unwrap_or_else(|error| panic!("{variant} of {vocab}: {error:#}"));
@@ -411,6 +413,37 @@ fn add_norm() {
     );
 }
 
+/// Rows of the fused projection of `tokens` tokens, and the gammas of its heads.
+fn projections(
+    spec: &ModelSpec,
+    tokens: usize,
+    kind: Kind,
+    values: &mut Values,
+) -> (Vec<f16>, [Vec<f16>; 2]) {
+    let rows = (0..tokens).flat_map(|_| values.f16s(spec.qkv_dim(), kind, 1.0));
+    let rows = rows.collect();
+    let mut gamma = || values.f16s(spec.head_dim, Kind::Ordinary, 1.0);
+    (rows, [gamma(), gamma()])
+}
+
+#[test]
+fn qk_norm() {
+    let tokens = || select(&[1_usize, 2, 9][..]);
+    let kinds = || select(&Kind::ALL[..]);
+    let rest = || (max_groups(), any::<u64>());
+    every_variant(
+        "qk_norm",
+        Role::QkNorm,
+        |_| (heads(), tokens(), kinds(), rest()),
+        |bench, variant, (spec, tokens, kind, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let (qkv, [q, k]) = projections(spec, *tokens, *kind, &mut values);
+            bench.max_groups = *max_groups;
+            require(cases::qk_norm(bench, variant, spec, &qkv, [&q, &k]))
+        },
+    );
+}
+
 // ---- rotation and cache ----
 
 #[test]
@@ -473,6 +506,47 @@ fn kv_append() {
                 let (k, v) = (new(), new());
                 require(cases::kv_append(
                     bench, variant, spec, &cache, &positions, &k, &v,
+                ))
+                .with_context(|| format!("positions {positions:?}"))?;
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn qk_norm_rope_append() {
+    let tokens = || select(&[1_usize, 2, 17, 33][..]);
+    let kinds = || select(&Kind::ALL[..]);
+    let rest = || (max_groups(), any::<u64>());
+    every_variant(
+        "qk_norm_rope_append",
+        Role::QkNormRopeAppend,
+        |_| (heads(), tokens(), kinds(), rest()),
+        |bench, variant, (spec, tokens, kind, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let held = spec.max_pages * PAGE_SIZE;
+            let tokens = *tokens.min(&held);
+            bench.max_groups = *max_groups;
+            // From the start, and up to the last slot.
+            for first in [0, held - tokens] {
+                let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
+                if tokens > 2 {
+                    let padding = values.below(tokens);
+                    positions[padding] = -1;
+                }
+                let (qkv, [q, k]) = projections(spec, tokens, *kind, &mut values);
+                let mut cache = Cache::empty(spec, values.permutation(spec.max_pages), 0);
+                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                cache.fill(spec, &old, &old);
+                require(cases::qk_norm_rope_append(
+                    bench,
+                    variant,
+                    spec,
+                    &qkv,
+                    [&q, &k],
+                    &cache,
+                    &positions,
                 ))
                 .with_context(|| format!("positions {positions:?}"))?;
             }
@@ -721,6 +795,8 @@ fn page_order_changes_nothing() {
                 | Role::AddNorm
                 | Role::KvAppend
                 | Role::Rope
+                | Role::QkNorm
+                | Role::QkNormRopeAppend
                 | Role::Argmax => continue,
             };
             found.push(judged.expect("it runs").swap_remove(0).found);
