@@ -159,7 +159,7 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
         engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
         for program in [&arm.prefill_last, &arm.decode] {
             engine.set_token(501);
-            for check in check::roles(&engine, program, 3).expect("roles") {
+            for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
             }
