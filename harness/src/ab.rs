@@ -3,7 +3,7 @@
 
 use crate::{
     check, device,
-    engine::{Arm, Engine},
+    engine::{Arm, Engine, Program},
     env,
     model::{self, Prompt, split_mix},
 };
@@ -94,10 +94,11 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     require_difference(spec, &gpu.features, settings)?;
     let mut engine = Engine::new(gpu, weights, context, None)?;
     let arms = [engine.arm(&settings[0])?, engine.arm(&settings[1])?];
+    let control = engine.control(&settings[0])?;
     let mut journal = start(gpu, &engine, request, &arms)?;
     let path = journal.path().to_path_buf();
 
-    let result = measure(&engine, request, &arms, &mut journal);
+    let result = measure(&engine, request, &arms, &control, &mut journal);
     let end = match &result {
         Ok(_) if interrupted() => (Status::Interrupted, Some("stopped by the user".to_owned())),
         Ok(true) => (Status::Complete, None),
@@ -281,6 +282,7 @@ fn measure(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
+    control: &Program,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
@@ -329,7 +331,7 @@ fn measure(
     }
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
-    blocks(engine, request, arms, first, &bar, journal)?;
+    blocks(engine, request, arms, control, first, &bar, journal)?;
     phase(&bar, "sweeping the context length");
     let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
@@ -360,13 +362,13 @@ fn append_checks(
 fn element(
     engine: &Engine<'_>,
     request: &Request<'_>,
-    arm: &Arm,
+    program: &Program,
     first: u32,
 ) -> Result<crate::engine::Decoded> {
     engine.memory.restore(engine.gpu)?;
     engine.set_token(first);
-    let decoded = engine.decode(&arm.decode, request.prompt.ids.len(), request.tokens)?;
-    let planned = u64::from(arm.decode.plan.dispatches_per_token()) * request.tokens as u64;
+    let decoded = engine.decode(program, request.prompt.ids.len(), request.tokens)?;
+    let planned = u64::from(program.plan.dispatches_per_token()) * request.tokens as u64;
     if decoded.dispatches != planned {
         bail!(
             "{} dispatches were recorded, the plan has {planned}",
@@ -377,19 +379,20 @@ fn element(
 }
 
 /// Blocks of six elements, `A A' B B A' A` or, by a seeded coin, with A and B
-/// exchanged; A' is arm A again.
+/// exchanged; A' is arm A compiled a second time.
 fn blocks(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
+    control: &Program,
     first: u32,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     use record::Arm::{A, B, Control};
     phase(bar, "warming up");
-    for arm in arms {
-        element(engine, request, arm, first)?;
+    for program in [&arms[0].decode, control, &arms[1].decode] {
+        element(engine, request, program, first)?;
     }
     let mut coin = request.seed;
     let start = Instant::now();
@@ -414,8 +417,12 @@ fn blocks(
                 block + 1,
                 request.budget.saturating_sub(spent).as_secs()
             ));
-            let arm = &arms[usize::from(kind == B)];
-            let decoded = element(engine, request, arm, first)?;
+            let program = match kind {
+                A => &arms[0].decode,
+                Control => control,
+                B => &arms[1].decode,
+            };
+            let decoded = element(engine, request, program, first)?;
             // Both arms do the same work: the tokens of an arm never change.
             let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
             let known = tokens.entry(kind == B).or_insert_with(|| made.clone());

@@ -100,6 +100,19 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// The decode chain of a choice of flags from pipelines of its own: the
+    /// control, which shares no compiled code with [`Self::arm`].
+    ///
+    /// # Errors
+    /// As [`Self::arm`].
+    pub fn control(&mut self, settings: &Settings) -> Result<Program> {
+        let spec = self.weights.spec();
+        let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
+        self.memory.textures(self.gpu, self.weights, &plan)?;
+        let mut pipelines = Pipelines::default();
+        Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
+    }
+
     /// SHA-256 of the text of every shader that `programs` dispatch, by variant id.
     pub fn shader_hashes(&self, programs: &[&Program]) -> BTreeMap<String, String> {
         programs
