@@ -64,7 +64,10 @@ pub struct Outcome {
 }
 
 /// Decode steps of the correctness gate, after the prompt's own logits.
-const GATE_STEPS: usize = 8;
+///
+/// With those, 21 tokens: one near tie among them is within the share that may
+/// be excused.
+const GATE_STEPS: usize = 20;
 /// Context lengths of the sweep, where the model and the cache hold them.
 const SWEEP: [usize; 5] = [64, 128, 256, 512, 1024];
 /// Fewest and most tokens of one timing of the sweep, and how long it should last.
@@ -111,6 +114,12 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     }))?;
     let correct = result?;
     let run = AbRun::load(&path)?;
+    if run.was_stopped_early() {
+        bail!(
+            "stopped before anything was timed; {} says so, and gets no report",
+            path.display()
+        );
+    }
     let report = request.reports_dir.join(&run.run.id);
     reports::ab::write(&run, &report)?;
     Ok(Outcome {
@@ -295,6 +304,9 @@ fn measure(
     let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(kinds) {
+        if interrupted() {
+            return Ok(true);
+        }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill(arm, prompt)?;
@@ -321,6 +333,9 @@ fn measure(
     }
     phase(&bar, "timing the prefill");
     for (arm, kind) in arms.iter().zip(kinds) {
+        if interrupted() {
+            return Ok(true);
+        }
         let wall_ns = engine.prefill(arm, prompt)?;
         journal.append(&Line::Prefill(record::Prefill {
             arm: kind,
@@ -332,7 +347,9 @@ fn measure(
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
     blocks(engine, request, arms, control, first, &bar, journal)?;
-    phase(&bar, "sweeping the context length");
+    if !interrupted() {
+        phase(&bar, "sweeping the context length");
+    }
     let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
     passed
@@ -520,7 +537,15 @@ pub fn weights(model: &str, source: Option<&str>, seed: u64) -> Result<Checkpoin
     Ok(weights)
 }
 
-/// Journal and report folders under the working folder.
+/// Journal and report folders: of the checkout that the working folder lies in,
+/// else under the working folder.
 pub fn folders() -> [PathBuf; 2] {
-    [PathBuf::from("results/data"), PathBuf::from("reports")]
+    let here = std::env::current_dir().unwrap_or_default();
+    let checkout = here
+        .ancestors()
+        .find(|folder| folder.join("results/Cargo.toml").is_file());
+    match checkout {
+        Some(root) if root != here => [root.join("results/data"), root.join("reports")],
+        Some(_) | None => [PathBuf::from("results/data"), PathBuf::from("reports")],
+    }
 }

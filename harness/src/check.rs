@@ -587,9 +587,11 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<
             (!differing.is_empty()).then(|| format!("{} near ties", differing.len()))
         } else {
             Some(format!(
-                "{} of {} tokens differ; beyond near ties (gap {excusable:.3}): {}",
+                "{} of {} tokens differ, at most {:.0} % may; beyond near ties (gap \
+                 {excusable:.3}): {}",
                 differing.len(),
                 steps + 1,
+                100.0 * EXCUSED_SHARE,
                 if wrong.is_empty() {
                     "none".into()
                 } else {

@@ -326,6 +326,7 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
         if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
+        eprintln!("stopping after the step in flight; Ctrl-C again ends at once");
     });
     let [data_dir, reports_dir] = ab::folders();
     let request = ab::Request {
@@ -380,7 +381,10 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
              detectable effect {mde:.2} %, {} blocks",
             s.margin_pct, s.blocks
         )),
-        _ => lines.push(format!("{verdict} (screening), {} blocks", s.blocks)),
+        _ => lines.push(format!(
+            "{verdict} (screening), complete blocks: {}",
+            s.blocks
+        )),
     }
     lines.push(s.reason.clone());
     lines.push(s.more_time.clone());
@@ -582,10 +586,15 @@ fn run_report(args: &ReportArgs) -> Result<u8> {
             }
         })
         .collect();
-    let text = [written.as_slice(), &refused].concat().join("\n");
+    let skipped: Vec<String> = made
+        .skipped
+        .iter()
+        .map(|journal| format!("{}: stopped before anything was timed", journal.display()))
+        .collect();
+    let text = [written.as_slice(), &skipped, &refused].concat().join("\n");
     answer(
         args.json,
-        &json!({ "written": written, "refused": refused }),
+        &json!({ "written": written, "skipped": skipped, "refused": refused }),
         &text,
     )?;
     Ok(u8::from(!refused.is_empty()))
@@ -642,7 +651,13 @@ fn run_doctor(args: &DoctorArgs) -> Result<u8> {
         );
     }
     let model = match reference::fetch::probe(DEFAULT_MODEL, &env::sources())? {
-        reference::fetch::Probe::Ready(source) => format!("{source:?}"),
+        reference::fetch::Probe::Ready(source) => match source {
+            reference::fetch::Source::Cache => "the cache",
+            reference::fetch::Source::HubCache => "a hub cache",
+            reference::fetch::Source::Hub => "the hub",
+            reference::fetch::Source::Pip => "pip",
+        }
+        .to_owned(),
         reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
     };
     text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));

@@ -14,6 +14,8 @@ use crate::{ReportError, Result, ab};
 pub struct Regenerated {
     /// Files written, by journal and then in the report's order.
     pub written: Vec<PathBuf>,
+    /// Journals of runs that were stopped before anything was timed.
+    pub skipped: Vec<PathBuf>,
     /// Journals without a report; the others were still made.
     pub refused: Vec<Refused>,
 }
@@ -58,7 +60,8 @@ pub fn regenerate(data_dir: &Path, reports_dir: &Path, only: Option<&str>) -> Re
     let mut done = Regenerated::default();
     for journal in selected {
         match report_of(journal, reports_dir) {
-            Ok(written) => done.written.extend(written),
+            Ok(Some(written)) => done.written.extend(written),
+            Ok(None) => done.skipped.push(journal.clone()),
             Err(reason) => done.refused.push(Refused {
                 journal: journal.clone(),
                 reason,
@@ -68,7 +71,8 @@ pub fn regenerate(data_dir: &Path, reports_dir: &Path, only: Option<&str>) -> Re
     Ok(done)
 }
 
-fn report_of(journal: &Path, reports_dir: &Path) -> Result<Vec<PathBuf>> {
+/// The files of a run's report, or nothing where there is nothing to report.
+fn report_of(journal: &Path, reports_dir: &Path) -> Result<Option<Vec<PathBuf>>> {
     let run = AbRun::load(journal)?;
     // A renamed copy would overwrite the report of the run that it copies.
     if journal.file_stem().and_then(|stem| stem.to_str()) != Some(run.run.id.as_str()) {
@@ -78,7 +82,10 @@ fn report_of(journal: &Path, reports_dir: &Path) -> Result<Vec<PathBuf>> {
             found: "another name".to_owned(),
         });
     }
-    ab::write(&run, &reports_dir.join(&run.run.id))
+    if run.was_stopped_early() {
+        return Ok(None);
+    }
+    ab::write(&run, &reports_dir.join(&run.run.id)).map(Some)
 }
 
 /// The journals of a folder by name without ending.

@@ -48,6 +48,11 @@ impl AbRun {
         Self::parse(path, &bytes)
     }
 
+    /// Whether it was stopped, or killed, before the first timed element.
+    pub fn was_stopped_early(&self) -> bool {
+        self.samples.is_empty() && self.status() == Status::Interrupted
+    }
+
     /// How the run ended. A journal without `end` is one of an interrupted run.
     pub fn status(&self) -> Status {
         self.end

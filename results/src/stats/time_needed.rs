@@ -26,6 +26,14 @@ pub enum TimeNeeded {
         /// Their wall time, seconds, where a block's time is known.
         seconds: Option<f64>,
     },
+    /// At least this much is needed before there can be a verdict; too few blocks
+    /// were measured to say more.
+    AtLeast {
+        /// Blocks to add to those measured.
+        blocks: usize,
+        /// Their wall time, seconds, where a block's time is known.
+        seconds: Option<f64>,
+    },
     /// The effect lies so near the margin that no sensible time decides on which
     /// side it is.
     OnTheMargin {
@@ -53,9 +61,11 @@ pub fn blocks_needed(judgement: &Judgement, seconds_per_block: Option<f64>) -> T
         return TimeNeeded::OnTheMargin { blocks: total };
     }
     let blocks = total.saturating_sub(measured).max(1);
-    TimeNeeded::More {
-        blocks,
-        seconds: seconds_per_block.map(|seconds| seconds * blocks as f64),
+    let seconds = seconds_per_block.map(|seconds| seconds * blocks as f64);
+    if measured < MIN_BLOCKS {
+        TimeNeeded::AtLeast { blocks, seconds }
+    } else {
+        TimeNeeded::More { blocks, seconds }
     }
 }
 
@@ -84,6 +94,12 @@ fn total_needed(judgement: &Judgement) -> Option<usize> {
     Some((needed as usize).saturating_add(2).max(MIN_BLOCKS))
 }
 
+fn more(blocks: usize, seconds: Option<f64>) -> String {
+    let plural = if blocks == 1 { "" } else { "s" };
+    let time = seconds.map_or_else(String::new, |s| format!(" ({s:.0} s of measuring)"));
+    format!("{blocks} more block{plural}{time}")
+}
+
 impl fmt::Display for TimeNeeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,12 +109,11 @@ impl fmt::Display for TimeNeeded {
             ),
             Self::Resolved { mde_pct: None } => f.write_str("nothing more for this verdict"),
             Self::More { blocks, seconds } => {
-                let plural = if *blocks == 1 { "" } else { "s" };
-                write!(f, "about {blocks} more block{plural}")?;
-                if let Some(seconds) = seconds {
-                    write!(f, " ({seconds:.0} s of measuring)")?;
-                }
+                write!(f, "about {}", more(*blocks, *seconds))?;
                 f.write_str(" would resolve it in four runs out of five")
+            }
+            Self::AtLeast { blocks, seconds } => {
+                write!(f, "a verdict needs at least {}", more(*blocks, *seconds))
             }
             Self::OnTheMargin { blocks } => {
                 f.write_str("the effect sits on the margin: ")?;
