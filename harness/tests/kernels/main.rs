@@ -6,7 +6,4 @@
 mod support;
 
 mod cases;
-mod data;
-mod golden;
-mod properties;
 mod runner;

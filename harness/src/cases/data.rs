@@ -1,7 +1,7 @@
 //! Seeded operands, ordinary and adversarial.
 
+use crate::model::split_mix;
 use half::f16;
-use harness::model::split_mix;
 use kernels::quant::{CODES_PER_WORD, QuantFormat};
 use reference::Matrix;
 
