@@ -10,3 +10,4 @@ pub mod env;
 pub mod golden;
 pub mod kernel;
 pub mod model;
+pub mod mutants;

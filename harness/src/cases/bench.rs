@@ -225,18 +225,23 @@ pub fn selection(
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
     let off: Choices = FLAGS.iter().map(|flag| (flag.name, Value::Off)).collect();
-    let selections = FLAGS.iter().flat_map(|flag| {
+    let alone = FLAGS.iter().map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
             _ => flag.first_on(),
         };
-        let mut alone = off.clone();
-        alone.insert(flag.name, on);
-        let mut rowwise = alone.clone();
-        rowwise.insert("rowwise", Value::On);
-        [alone, rowwise]
+        let mut choices = off.clone();
+        choices.insert(flag.name, on);
+        choices
     });
-    for choices in std::iter::once(off.clone()).chain(selections) {
+    let beside_rowwise = alone.clone().map(|mut choices| {
+        choices.insert("rowwise", Value::On);
+        choices
+    });
+    for choices in std::iter::once(off.clone())
+        .chain(alone)
+        .chain(beside_rowwise)
+    {
         let Ok(settings) = Settings::resolve(features, &choices) else {
             continue;
         };

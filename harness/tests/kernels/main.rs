@@ -6,4 +6,5 @@
 mod support;
 
 mod cases;
+mod mutants;
 mod runner;
