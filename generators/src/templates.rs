@@ -76,6 +76,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::AddNorm
         | Role::KvAppend
         | Role::Rope
+        | Role::QkNorm
+        | Role::QkNormRopeAppend
         | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
     };
     let params = Params {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
-    Flag, Settings, Value,
+    Features, Flag, ModelSpec, Phase, Plan, Settings, Value,
     flag::{Choices, Metric},
 };
 use reference::Checkpoint;
@@ -34,8 +34,8 @@ pub struct Request<'a> {
     pub flag: &'static Flag,
     /// Its two values.
     pub arms: [Value; 2],
-    /// Explicit choices for both arms.
-    pub choices: Choices,
+    /// Every flag of both arms; see [`settings`].
+    pub settings: [Settings; 2],
     /// The prompt.
     pub prompt: Prompt,
     /// Tokens decoded per element.
@@ -67,7 +67,9 @@ pub struct Outcome {
 const GATE_STEPS: usize = 8;
 /// Context lengths of the sweep, where the model and the cache hold them.
 const SWEEP: [usize; 5] = [64, 128, 256, 512, 1024];
-const SWEEP_TOKENS: usize = 2;
+/// Fewest and most tokens of one timing of the sweep, and how long it should last.
+const SWEEP_TOKENS: [usize; 2] = [2, 64];
+const SWEEP_TIME: Duration = Duration::from_millis(200);
 /// Share of the budget that the sweep may take.
 const SWEEP_SHARE: f64 = 0.2;
 
@@ -85,17 +87,14 @@ fn interrupted() -> bool {
 pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result<Outcome> {
     let spec = weights.spec();
     let context = (request.prompt.ids.len() + request.tokens)
-        .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS)
+        .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
         .min(spec.max_context());
-    let mut settings = Vec::new();
-    for value in request.arms {
-        settings.push(arm_settings(gpu, request, value)?);
-    }
+    let settings = &request.settings;
+    require_difference(spec, &gpu.features, settings)?;
     let mut engine = Engine::new(gpu, weights, context, None)?;
     let arms = [engine.arm(&settings[0])?, engine.arm(&settings[1])?];
-    refuse_equal(request, &engine, &arms)?;
-    let mut journal = start(gpu, &engine, request, &settings, &arms)?;
+    let mut journal = start(gpu, &engine, request, &arms)?;
     let path = journal.path().to_path_buf();
 
     let result = measure(&engine, request, &arms, &mut journal);
@@ -121,50 +120,60 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
 
 /// Both arms' settings: the flag's value, what the flag excludes off, all else
 /// as chosen or by default.
-fn arm_settings(gpu: &device::Gpu, request: &Request<'_>, value: Value) -> Result<Settings> {
-    let mut choices = request.choices.clone();
-    if let Some(chosen) = choices.insert(request.flag.name, value) {
+///
+/// # Errors
+/// When a choice contradicts the flag under test.
+pub fn settings(
+    flag: &Flag,
+    values: [Value; 2],
+    chosen: &Choices,
+    features: &Features,
+) -> Result<[Settings; 2]> {
+    if let Some(value) = chosen.get(flag.name) {
         bail!(
-            "--flag {}={chosen}: the flag under test takes its values from --values",
-            request.flag.name
+            "--with {}={value}: the flag under test takes its values from --values",
+            flag.name
         );
     }
-    for &excluded in request.flag.excludes {
-        if choices
-            .insert(excluded, Value::Off)
-            .is_some_and(Value::is_on)
-        {
-            bail!(
-                "flag {} excludes {excluded}, which was chosen",
-                request.flag.name
-            );
+    for &excluded in flag.excludes {
+        if chosen.get(excluded).is_some_and(|v| v.is_on()) {
+            bail!("flag {} excludes {excluded}, which was chosen", flag.name);
         }
     }
-    Ok(Settings::resolve(&gpu.features, &choices)?)
+    let resolve = |value| {
+        let mut choices = chosen.clone();
+        choices.insert(flag.name, value);
+        choices.extend(flag.excludes.iter().map(|&name| (name, Value::Off)));
+        Settings::resolve(features, &choices)
+    };
+    Ok([resolve(values[0])?, resolve(values[1])?])
 }
 
-fn refuse_equal(request: &Request<'_>, engine: &Engine<'_>, arms: &[Arm; 2]) -> Result<()> {
-    let text = |arm: &Arm| engine.shader_hashes(&[&arm.decode, &arm.prefill_last]);
-    let same_plan = arms[0].decode.plan == arms[1].decode.plan
-        && arms[0].prefill_last.plan == arms[1].prefill_last.plan;
-    if same_plan && text(&arms[0]) == text(&arms[1]) {
-        bail!(
-            "{}={} and {}={} run the same shaders and the same plan on this adapter: nothing to \
-             compare",
-            request.flag.name,
-            request.arms[0],
-            request.flag.name,
-            request.arms[1]
-        );
+/// Refuses arms that dispatch the same kernels.
+///
+/// # Errors
+/// When they do, or when an arm has no plan.
+pub fn require_difference(
+    spec: &ModelSpec,
+    features: &Features,
+    settings: &[Settings; 2],
+) -> Result<()> {
+    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+        let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
+        if plan(&settings[0])? != plan(&settings[1])? {
+            return Ok(());
+        }
     }
-    Ok(())
+    bail!(
+        "both arms run the same shaders and the same plan on this adapter: nothing to compare; \
+         `cargo xtask plan --adapter` shows what is chosen"
+    );
 }
 
 fn start(
     gpu: &device::Gpu,
     engine: &Engine<'_>,
     request: &Request<'_>,
-    settings: &[Settings],
     arms: &[Arm; 2],
 ) -> Result<JournalWriter> {
     let weights = engine.weights;
@@ -180,7 +189,7 @@ fn start(
         let totals = arms[i].decode.plan.totals();
         let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
             + arms[i].prefill_last.plan.dispatches.len();
-        let values = settings[i].values();
+        let values = request.settings[i].values();
         record::ArmPlan {
             name: format!("{}={}", request.flag.name, request.arms[i]),
             settings: values
@@ -276,9 +285,15 @@ fn measure(
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
     let kinds = [record::Arm::A, record::Arm::B];
+    let bar = ProgressBar::new(request.budget.as_secs());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
+        bar.set_style(style);
+    }
+    phase(&bar, "the CPU reference");
     let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(kinds) {
+        phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill(arm, prompt)?;
         let gate = check::greedy(engine, arm, &expected)?;
@@ -302,6 +317,7 @@ fn measure(
     if !agree {
         return Ok(false);
     }
+    phase(&bar, "timing the prefill");
     for (arm, kind) in arms.iter().zip(kinds) {
         let wall_ns = engine.prefill(arm, prompt)?;
         journal.append(&Line::Prefill(record::Prefill {
@@ -313,9 +329,20 @@ fn measure(
     }
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
-    blocks(engine, request, arms, first, journal)?;
-    let noise = expected.noise.iter().copied().fold(0.0, f64::max);
-    sweep(engine, request, arms, noise, journal)
+    blocks(engine, request, arms, first, &bar, journal)?;
+    phase(&bar, "sweeping the context length");
+    let passed = sweep(engine, request, arms, journal);
+    bar.finish_and_clear();
+    passed
+}
+
+/// Says what is going on: on a terminal in the bar, else as a line.
+fn phase(bar: &ProgressBar, what: &str) {
+    if bar.is_hidden() {
+        eprintln!("{what}");
+    }
+    bar.set_message(what.to_owned());
+    bar.tick();
 }
 
 fn append_checks(
@@ -356,15 +383,12 @@ fn blocks(
     request: &Request<'_>,
     arms: &[Arm; 2],
     first: u32,
+    bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     use record::Arm::{A, B, Control};
-    let bar = ProgressBar::new(request.budget.as_secs());
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {elapsed} of {len} s") {
-        bar.set_style(style);
-    }
+    phase(bar, "warming up");
     for arm in arms {
-        bar.set_message("warming up");
         element(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
@@ -379,12 +403,17 @@ fn blocks(
         } else {
             [B, Control, A, A, Control, B]
         };
-        bar.set_message(format!("block {}", block + 1));
         for (position, kind) in order.into_iter().enumerate() {
             if interrupted() {
-                bar.abandon();
                 return Ok(());
             }
+            let spent = start.elapsed();
+            bar.set_position(spent.min(request.budget).as_secs());
+            bar.set_message(format!(
+                "block {}, {} s of measuring left",
+                block + 1,
+                request.budget.saturating_sub(spent).as_secs()
+            ));
             let arm = &arms[usize::from(kind == B)];
             let decoded = element(engine, request, arm, first)?;
             // Both arms do the same work: the tokens of an arm never change.
@@ -404,23 +433,21 @@ fn blocks(
                 wall_ns: decoded.wall_ns,
                 spans: decoded.spans,
             }))?;
-            bar.set_position(start.elapsed().as_secs().min(request.budget.as_secs()));
         }
         longest = longest.max(block_start.elapsed());
         block += 1;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
 /// Time per token against context length: the KV cache is filled with seeded
-/// values, the arms' logits are compared there, then both are timed. `noise` is
-/// the largest that the prompt's rows showed.
+/// values, the first layer's dispatches of each arm are compared with the
+/// reference there, then both arms are timed. Logits would say little: over keys
+/// that no token made, the layers enlarge every rounding.
 fn sweep(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    noise: f64,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let mut state = request.seed;
@@ -431,44 +458,44 @@ fn sweep(
         })
         .collect();
     let token = request.prompt.ids[0];
+    let kinds = [record::Arm::A, record::Arm::B];
     let start = Instant::now();
     for context in SWEEP {
-        if context + SWEEP_TOKENS > engine.memory.context() || interrupted() {
+        if context + SWEEP_TOKENS[1] > engine.memory.context() || interrupted() {
             break;
         }
         if start.elapsed().as_secs_f64() > SWEEP_SHARE * request.budget.as_secs_f64() {
             break;
         }
-        let mut logits = Vec::new();
-        for arm in arms {
+        let mut slowest = Duration::ZERO;
+        for (arm, kind) in arms.iter().zip(kinds) {
             engine.memory.fill_kv(engine.gpu, &values);
             engine.set_token(token);
-            engine.decode(&arm.decode, context - 1, 1)?;
-            logits.push(engine.logits()?);
-        }
-        let check = check::logits(
-            &format!("arm against arm.context {context}"),
-            &logits[1],
-            &logits[0],
-            noise,
-        );
-        let agree = check.passed;
-        append_checks(journal, record::Arm::B, vec![check])?;
-        if !agree {
-            return Ok(false);
-        }
-        for (index, kind) in [
-            (0, record::Arm::A),
-            (1, record::Arm::B),
-            (1, record::Arm::B),
-            (0, record::Arm::A),
-        ] {
+            let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
+                dispatch.label.starts_with("layers.0.")
+            })?;
+            for check in &mut checks {
+                check.stage = format!("context {context}.{}", check.stage);
+            }
+            let passed = checks.iter().all(|c| c.passed);
+            append_checks(journal, kind, checks)?;
+            if !passed {
+                return Ok(false);
+            }
             engine.set_token(token);
-            let decoded = engine.decode(&arms[index].decode, context - 1, SWEEP_TOKENS)?;
+            let warm = engine.decode(&arm.decode, context - 1, SWEEP_TOKENS[0])?;
+            slowest = slowest.max(Duration::from_nanos(warm.wall_ns) / SWEEP_TOKENS[0] as u32);
+        }
+        // As many tokens as last a moment, the same for both arms.
+        let tokens = (SWEEP_TIME.as_nanos() / slowest.as_nanos().max(1)) as usize;
+        let tokens = tokens.clamp(SWEEP_TOKENS[0], SWEEP_TOKENS[1]);
+        for index in [0, 1, 1, 0] {
+            engine.set_token(token);
+            let decoded = engine.decode(&arms[index].decode, context - 1, tokens)?;
             journal.append(&Line::Context(record::Context {
-                arm: kind,
+                arm: kinds[index],
                 context: context as u32,
-                tokens: SWEEP_TOKENS as u32,
+                tokens: tokens as u32,
                 wall_ns: decoded.wall_ns,
             }))?;
         }

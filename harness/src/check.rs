@@ -9,7 +9,7 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    ModelSpec, Role, Tensor, Variant,
+    Dispatch, ModelSpec, Role, Tensor, Variant,
     kv::Side,
     plan::{Activation, Buffer},
     variants::{Load, Reduce},
@@ -20,7 +20,10 @@ use reference::{
     numerics::decode,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qkv_fused, rms_norm, rope,
+        int4_matmul, kv_append, qk_norm,
+        qk_norm_rope_append::{self, HeadNorm},
+        qkv_fused::{self, Qkv},
+        rms_norm, rope,
     },
 };
 use results::record;
@@ -65,7 +68,8 @@ pub fn compare(stage: &str, role: &str, found: &[f64], expected: &Expected) -> C
     }
 }
 
-/// Checks every dispatch of one decoded (or prompt) token, in order.
+/// Checks the dispatches of one decoded (or prompt) token that `select` takes, in
+/// order.
 ///
 /// # Errors
 /// A device error; a failed comparison is a [`Check`] that did not pass.
@@ -73,10 +77,11 @@ pub fn roles(
     engine: &Engine<'_>,
     program: &crate::engine::Program,
     position: usize,
+    select: impl Fn(&Dispatch) -> bool,
 ) -> Result<Vec<Check>> {
     let token = engine.token()?;
     let mut checks = Vec::new();
-    engine.run_captured(program, position, |captured| {
+    engine.run_captured(program, position, select, |captured| {
         let stage = captured.dispatch.label.clone();
         let role = captured.dispatch.variant.role;
         for (name, found, expected) in judge(engine, &captured, token, position)? {
@@ -110,6 +115,16 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
     Accumulation::strided(d, variant.threads(), 1)
+}
+
+/// How a norm of heads adds the squares of a head: the fused form in pairs.
+pub fn head_form(variant: Variant, head_dim: usize) -> Accumulation {
+    let width = if variant.role == Role::QkNormRopeAppend {
+        2
+    } else {
+        1
+    };
+    Accumulation::strided(head_dim, variant.threads(), width)
 }
 
 /// How attention adds the products of one score.
@@ -198,26 +213,43 @@ fn judge(
                 position,
                 form,
             );
-            let [before, after] = pages(captured)?;
-            let (k, v) = stored_at(engine, after, position)?;
-            // Every other slot keeps what it held: put this position's new
-            // values into the old pages and the two must be the same.
-            let mut replaced = before.clone();
-            let half = |x: &[f64]| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
-            kv_append::compute(
-                &mut replaced,
-                spec.kv_layout(),
-                &engine.memory.page_table,
-                position as i32,
-                &half(&k),
-                &half(&v),
-            )?;
+            projected(engine, captured, act(bound(0)).to_vec(), expected, position)?
+        }
+        Role::QkNorm => {
+            let shape = qkv_fused::QkvShape::of(spec);
+            let [q_gamma, k_gamma] = head_gammas(weights, dispatch);
+            let before = shape.split(&captured.replaced[&bound(0)]);
+            let after = shape.split(act(bound(0)));
+            let normed = |x: &[f64], gamma: &[f64]| {
+                let form = head_form(variant, spec.head_dim);
+                qk_norm::expected(x, gamma, eps, form, Store::F16)
+            };
             vec![
-                ("q", act(bound(0)).to_vec(), expected.q),
-                ("k", k, expected.k),
-                ("v", v, expected.v),
-                ("pages", decode(after), exact(decode(&replaced))),
+                ("q", after.q.to_vec(), normed(before.q, &q_gamma)),
+                ("k", after.k.to_vec(), normed(before.k, &k_gamma)),
+                ("v", after.v.to_vec(), exact(before.v.to_vec())),
             ]
+        }
+        Role::QkNormRopeAppend => {
+            let [q_gamma, k_gamma] = head_gammas(weights, dispatch);
+            let form = qkv_fused::QkvForm {
+                sum: head_form(variant, spec.head_dim),
+                trig: Trig::CONFORMANT,
+                store: Store::F16,
+            };
+            let expected = qk_norm_rope_append::expected(
+                act(bound(2)),
+                qkv_fused::QkvShape::of(spec),
+                HeadNorm {
+                    q_gamma: &q_gamma,
+                    k_gamma: &k_gamma,
+                    eps,
+                },
+                &rope::Rope::of(spec),
+                position,
+                form,
+            );
+            projected(engine, captured, act(bound(0)).to_vec(), expected, position)?
         }
         Role::Rope => {
             let qkv = qkv_fused::QkvShape::of(spec).split(act(bound(3)));
@@ -299,6 +331,36 @@ fn pages<'c>(captured: &'c Captured<'_>) -> Result<&'c [Vec<f16>; 2]> {
         .with_context(|| format!("{}: no pages are bound", captured.dispatch.label))
 }
 
+/// Queries, and keys and values in their pages, of a role that stores all three.
+fn projected(
+    engine: &Engine<'_>,
+    captured: &Captured<'_>,
+    q: Vec<f64>,
+    expected: Qkv<Expected>,
+    position: usize,
+) -> Result<Judged> {
+    let [before, after] = pages(captured)?;
+    let (k, v) = stored_at(engine, after, position)?;
+    // Every other slot keeps what it held: put this position's new values into
+    // the old pages and the two must be the same.
+    let mut replaced = before.clone();
+    let half = |x: &[f64]| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
+    kv_append::compute(
+        &mut replaced,
+        engine.weights.spec().kv_layout(),
+        &engine.memory.page_table,
+        position as i32,
+        &half(&k),
+        &half(&v),
+    )?;
+    Ok(vec![
+        ("q", q, expected.q),
+        ("k", k, expected.k),
+        ("v", v, expected.v),
+        ("pages", decode(after), exact(decode(&replaced))),
+    ])
+}
+
 /// Keys and values of one position, `[KV]` each.
 fn stored_at(engine: &Engine<'_>, pages: &[f16], position: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let spec = engine.weights.spec();
@@ -315,7 +377,7 @@ fn stored_at(engine: &Engine<'_>, pages: &[f16], position: usize) -> Result<(Vec
     Ok((side(Side::K)?, side(Side::V)?))
 }
 
-fn param(dispatch: &kernels::Dispatch) -> (Option<usize>, Tensor) {
+fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
     dispatch
         .buffers
         .iter()
@@ -326,14 +388,20 @@ fn param(dispatch: &kernels::Dispatch) -> (Option<usize>, Tensor) {
         .expect("a role with weights binds a parameter")
 }
 
-fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &kernels::Dispatch) -> Matrix<'w> {
+fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &Dispatch) -> Matrix<'w> {
     let (layer, tensor) = param(dispatch);
     weights.matrix(layer, tensor)
 }
 
-fn param_vector(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> Vec<f64> {
+fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {
     let (layer, tensor) = param(dispatch);
     decode(weights.vector(layer, tensor))
+}
+
+/// Gammas of the query and key heads that a dispatch binds.
+fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>; 2] {
+    let (layer, _) = param(dispatch);
+    [Tensor::QNorm, Tensor::KNorm].map(|tensor| decode(weights.vector(layer, tensor)))
 }
 
 /// Times that an attention kernel merges separate results inside a workgroup: the

@@ -7,7 +7,7 @@ mod kernels;
 use crate::{
     ab, check,
     device::{self, Gpu},
-    engine::Engine,
+    engine::{Engine, every},
     env, golden, model,
 };
 use ::kernels::{
@@ -85,11 +85,16 @@ impl ModelArgs {
         self.model.as_deref().unwrap_or(DEFAULT_MODEL)
     }
 
-    /// Refuses a model that has no plan before its weights are loaded. Those of a
-    /// named file or folder say themselves what model they are.
+    /// Whether the weights are those of a registered model, and not of a named
+    /// file or folder, which says itself what it holds.
+    fn is_registered(&self) -> bool {
+        matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic"))
+    }
+
+    /// Refuses a model that has no plan before its weights are loaded.
     fn require_plan(&self, settings: &Settings, features: &Features) -> Result<()> {
         let spec = models::find(self.id())?;
-        if matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic")) {
+        if self.is_registered() {
             Plan::build(&spec, settings, features, Phase::Decode)?;
         }
         Ok(())
@@ -319,8 +324,11 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let arms = values.unwrap_or_else(|| flag.arms(&gpu.features));
-    args.model
-        .require_plan(&Settings::resolve(&gpu.features, &with)?, &gpu.features)?;
+    let settings = ab::settings(flag, arms, &with, &gpu.features)?;
+    // Weights of a named file or folder say themselves what model they are.
+    if args.model.is_registered() {
+        ab::require_difference(&models::find(args.model.id())?, &gpu.features, &settings)?;
+    }
     let weights = ab::weights(
         args.model.id(),
         args.model.weights.as_deref(),
@@ -339,7 +347,7 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     let request = ab::Request {
         flag,
         arms,
-        choices: with,
+        settings,
         prompt,
         tokens: args.tokens,
         budget: Duration::from_secs_f64(args.budget),
@@ -428,11 +436,14 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     engine.prefill(&arm, &prompt.ids)?;
     // The prompt's last token again, dispatch by dispatch, on both chains.
     engine.set_token(prompt.ids[last]);
-    let mut checks = prefixed("prefill", check::roles(&engine, &arm.prefill_last, last)?);
+    let mut checks = prefixed(
+        "prefill",
+        check::roles(&engine, &arm.prefill_last, last, every)?,
+    );
     engine.set_token(prompt.ids[last]);
     checks.extend(prefixed(
         "decode",
-        check::roles(&engine, &arm.decode, last)?,
+        check::roles(&engine, &arm.decode, last, every)?,
     ));
     engine.prefill(&arm, &prompt.ids)?;
     let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
@@ -451,7 +462,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
     for c in &checks {
         text.push_str(&format!(
-            "{} {:<38} {:<18} worst {:.3e}, {:.3} of its limit{}\n",
+            "{} {:<38} {:<19} worst {:.3e}, {:.3} of its limit{}\n",
             if c.passed { "pass" } else { "FAIL" },
             c.stage,
             c.role,
@@ -561,7 +572,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         spec.id, totals.dispatches_per_token, totals.bytes_per_token
     );
     for (role, count) in &totals.by_role {
-        text.push_str(&format!("  {role:<18} {count}\n"));
+        text.push_str(&format!("  {role:<19} {count}\n"));
     }
     text.push_str(&format!("variants: {}\n", variants.join(", ")));
     for note in &settings.notes {

@@ -12,7 +12,7 @@
 use crate::{
     check::{EXCUSED_SHARE, LOGIT_WORST, LOGITS_REL_RMS, logits},
     device::Gpu,
-    engine::{Arm, Captured, Engine, Program},
+    engine::{Arm, Captured, Engine, Program, every},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Settings, plan::Buffer};
@@ -381,7 +381,7 @@ fn chain(
         engine.set_token(token);
         if wanted.contains(&position) {
             let layers = engine.weights.spec().num_hidden_layers;
-            engine.run_captured(program, position, |captured| {
+            engine.run_captured(program, position, every, |captured| {
                 for (stage, values) in stages_in(&captured, layers) {
                     found.entry(stage).or_default().insert(position, values);
                 }

@@ -8,26 +8,49 @@ use anyhow::Result;
 use harness::{
     check,
     device::Gpu,
-    engine::{Captured, Engine, Program},
+    engine::{Captured, Engine, Program, every},
 };
-use kernels::{Role, Settings, Tensor, flag, kv::Side};
+use kernels::{
+    ModelSpec, Role, Settings, Tensor, Variant, flag,
+    kv::Side,
+    models::{self, Family},
+};
 use reference::{
     Checkpoint, Expected,
     bounds::{self, Store, Trig},
     mlc,
     numerics::decode,
     roles::{
-        kv_append,
+        kv_append, qk_norm,
+        qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvForm, QkvShape},
         rope,
     },
+    synth,
 };
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 use support::adapter;
 
 fn llama_tiny() -> Checkpoint {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reference/tests/golden/llama-tiny");
     mlc::read(&dir, &|_, _| {}).expect("the committed golden model loads")
+}
+
+/// Two seeded layers of the Qwen3 family, with queries wider than the residual.
+fn qwen3_synthetic() -> Checkpoint {
+    let spec = ModelSpec {
+        hidden_size: 256,
+        num_hidden_layers: 2,
+        num_attention_heads: 6,
+        num_key_value_heads: 2,
+        intermediate_size: 320,
+        vocab_size: 1003,
+        max_pages: 8,
+        ..models::find("qwen3-4b").expect("registered")
+    };
+    assert_eq!(spec.family, Family::Qwen3, "family");
+    assert!(spec.q_dim() > spec.hidden_size, "queries");
+    synth::checkpoint(&spec, 1).expect("synthetic weights")
 }
 
 fn settings(gpu: &Gpu, choices: &[&str]) -> Settings {
@@ -72,23 +95,34 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let weights = llama_tiny();
+    let llama: [&[&str]; 4] = [
+        &["splitk=0"],
+        &["splitk=8"],
+        &["rowwise=0", "splitk=2"],
+        &["rowwise=1", "splitk=16"],
+    ];
+    roles_within_bounds(&gpu, &llama_tiny(), llama);
+    let qwen3: [&[&str]; 4] = [
+        &["splitk=0"],
+        &["fuseqk=0"],
+        &["rowwise=0", "splitk=2"],
+        &["rowwise=1", "fuseqk=0", "splitk=16"],
+    ];
+    roles_within_bounds(&gpu, &qwen3_synthetic(), qwen3);
+}
+
+fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
     let prompt: Vec<u32> = (0..37).map(|i| i * 23 % 1003).collect();
     let mut logits = Vec::new();
     for table in [None, Some(vec![2, 0, 3, 1])] {
-        for choices in [
-            &["splitk=0"][..],
-            &["splitk=8"],
-            &["rowwise=0", "splitk=2"],
-            &["rowwise=1", "splitk=16"],
-        ] {
-            let mut engine = Engine::new(&gpu, &weights, 64, table.clone()).expect("engine");
-            let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+        for choices in choices {
+            let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
+            let arm = engine.arm(&settings(gpu, choices)).expect("arm");
             engine.prefill(&arm, &prompt).expect("prefill");
             let last = prompt.len() - 1;
             for program in [&arm.prefill_last, &arm.decode] {
                 engine.set_token(prompt[last]);
-                for check in check::roles(&engine, program, last).expect("roles") {
+                for check in check::roles(&engine, program, last, every).expect("roles") {
                     assert!(
                         check.passed,
                         "{choices:?}: {}: {:?}",
@@ -103,18 +137,54 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
+/// One layer of Qwen3-4B as large as it is, with a small vocabulary, in the forms
+/// of a CPU adapter and of any other.
+#[test]
+fn a_layer_of_qwen3_4b_is_within_its_bounds() {
+    let Some(gpu) = adapter("a_layer_of_qwen3_4b_is_within_its_bounds") else {
+        return;
+    };
+    let spec = ModelSpec {
+        num_hidden_layers: 1,
+        vocab_size: 1003,
+        ..models::find("qwen3-4b").expect("registered")
+    };
+    let weights = synth::checkpoint(&spec, 1).expect("synthetic weights");
+    let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+    for choices in [
+        &["rowwise=1", "splitk=0"][..],
+        &["vec4=1", "vec4h=1", "fuseqk=0"],
+    ] {
+        let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+        engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
+        for program in [&arm.prefill_last, &arm.decode] {
+            engine.set_token(501);
+            for check in check::roles(&engine, program, 3, every).expect("roles") {
+                let stage = &check.stage;
+                assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_recorder_records_the_plan() {
     let Some(gpu) = adapter("the_recorder_records_the_plan") else {
         return;
     };
-    let weights = llama_tiny();
-    for (choices, expected) in [(&["splitk=0"][..], 18), (&["splitk=8"], 20)] {
-        let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
+    let (llama, qwen3) = (llama_tiny(), qwen3_synthetic());
+    for (weights, choices, expected) in [
+        (&llama, &["splitk=0"][..], 2 + 2 * 7 + 2),
+        (&llama, &["splitk=8"], 2 + 2 * 8 + 2),
+        (&qwen3, &["splitk=0"], 2 + 2 * 8 + 2),
+        (&qwen3, &[], 2 + 2 * 9 + 2),
+        (&qwen3, &["splitk=0", "fuseqk=0"], 2 + 2 * 10 + 2),
+    ] {
+        let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
         engine.prefill(&arm, &[1, 2, 3]).expect("prefill");
         let decoded = engine.decode(&arm.decode, 3, 5).expect("decode");
-        assert_eq!(decoded.dispatches, 5 * expected, "2 + 2 layers + 2");
+        assert_eq!(decoded.dispatches, 5 * expected, "{choices:?}: two layers");
         assert_eq!(
             arm.decode.plan.dispatches.len() as u64,
             expected,
@@ -165,7 +235,7 @@ fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<
         engine.set_token(token);
         // The projection comes first, the append (or itself) stores.
         let mut projection = None;
-        engine.run_captured(program, position, |captured| {
+        engine.run_captured(program, position, every, |captured| {
             let dispatch = captured.dispatch;
             let layer = dispatch
                 .label
@@ -175,12 +245,19 @@ fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<
             let is_qkv = dispatch.label.ends_with(".qkv");
             if let (true, Some(layer)) = (is_qkv, layer) {
                 let x = captured.activations[&kernels::plan::Activation::Normed].clone();
-                let expected = expected_kv(engine, &captured, layer, &x, position);
+                let expected = if engine.weights.spec().qk_norm() {
+                    let qkv = &captured.activations[&kernels::plan::Activation::Qkv];
+                    let variants = program.plan.variants();
+                    expected_normed_kv(engine, &variants, layer, qkv, position)
+                } else {
+                    expected_kv(engine, &captured, layer, &x, position)
+                };
                 projection = Some((layer, x, expected));
             }
             let (Some([_, after]), true) = (
                 &captured.kv,
-                [Role::QkvFused, Role::KvAppend].contains(&dispatch.variant.role),
+                [Role::QkvFused, Role::QkNormRopeAppend, Role::KvAppend]
+                    .contains(&dispatch.variant.role),
             ) else {
                 return Ok(());
             };
@@ -242,6 +319,57 @@ fn expected_kv(
     ]
 }
 
+/// The same where heads are normalised, for a projection `qkv` as it is stored:
+/// the fused chain stores once more, the other the norm and the rotation.
+fn expected_normed_kv(
+    engine: &Engine<'_>,
+    variants: &BTreeSet<Variant>,
+    layer: usize,
+    qkv: &[f64],
+    position: usize,
+) -> [Expected; 2] {
+    let spec = engine.weights.spec();
+    let gamma = |tensor| decode(engine.weights.vector(Some(layer), tensor));
+    let (q_gamma, k_gamma) = (gamma(Tensor::QNorm), gamma(Tensor::KNorm));
+    let (shape, table) = (QkvShape::of(spec), rope::Rope::of(spec));
+    let trig = Trig::CONFORMANT;
+    let norm = variants
+        .iter()
+        .find(|v| [Role::QkNorm, Role::QkNormRopeAppend].contains(&v.role));
+    let norm = *norm.expect("the plan normalises heads");
+    let sum = check::head_form(norm, spec.head_dim);
+    if norm.role == Role::QkNormRopeAppend {
+        let norm = HeadNorm {
+            q_gamma: &q_gamma,
+            k_gamma: &k_gamma,
+            eps: spec.rms_norm_eps,
+        };
+        let form = QkvForm {
+            sum,
+            trig,
+            store: Store::F16,
+        };
+        let expected = qk_norm_rope_append::expected(qkv, shape, norm, &table, position, form);
+        return [expected.k, expected.v];
+    }
+    let qkv = shape.split(qkv);
+    let normed = qk_norm::expected(qkv.k, &k_gamma, spec.rms_norm_eps, sum, Store::F16);
+    [
+        rope::expected(
+            &table,
+            &normed.value,
+            &normed.limit,
+            position,
+            trig,
+            Store::F16,
+        ),
+        Expected {
+            value: qkv.v.to_vec(),
+            limit: vec![0.0; qkv.v.len()],
+        },
+    ]
+}
+
 /// Euclidean distance.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter()
@@ -251,7 +379,8 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
         .sqrt()
 }
 
-/// The chain of a prompt (`int4_matmul`, `rope`, `kv_append`) and the fused one
+/// The chain of a prompt (`int4_matmul`, `qk_norm` where the model has it, `rope`,
+/// `kv_append`) and the fused one
 /// store the same keys and values, up to the sum of their limits and, from the
 /// second layer on, to what the difference of their inputs makes.
 #[test]
@@ -259,12 +388,17 @@ fn both_chains_store_the_same_keys_and_values() {
     let Some(gpu) = adapter("both_chains_store_the_same_keys_and_values") else {
         return;
     };
-    let weights = llama_tiny();
+    for weights in [llama_tiny(), qwen3_synthetic()] {
+        both_chains(&gpu, &weights);
+    }
+}
+
+fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
     // Across the edge of a page.
     let tokens: Vec<u32> = (0..19).map(|i| i * 71 % 1003).collect();
     for choices in [&["rowwise=0"][..], &["rowwise=1"]] {
-        let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
-        let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+        let mut engine = Engine::new(gpu, weights, 32, Some(vec![1, 0])).expect("engine");
+        let arm = engine.arm(&settings(gpu, choices)).expect("arm");
         let unfused = stored(&engine, &arm.prefill, &tokens).expect("the prompt's chain");
         let fused = stored(&engine, &arm.decode, &tokens).expect("the fused chain");
         let layers = weights.spec().num_hidden_layers;

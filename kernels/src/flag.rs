@@ -96,8 +96,9 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "rowwise",
-        doc: "int4_matmul, qkv_fused, fused_ffn and attention with one invocation per output row or \
-              position and 16-byte loads; the default on CPU adapters",
+        doc: "int4_matmul, qkv_fused and fused_ffn with eight output rows per invocation, attention \
+              with one position per invocation, 16-byte loads, no reduction across invocations; \
+              the default on CPU adapters",
         values: Values::Switch,
         default: |features| {
             if features.cpu { Value::On } else { Value::Off }
@@ -134,6 +135,14 @@ pub const FLAGS: &[Flag] = &[
             if features.cpu { Value::Off } else { Value::On }
         },
         excludes: &["rowwise"],
+        metric: Metric::Decode,
+    },
+    Flag {
+        name: "fuseqk",
+        doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
+        values: Values::Switch,
+        default: |_| Value::On,
+        excludes: &[],
         metric: Metric::Decode,
     },
 ];

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Phase {
     /// One decoded token, embedding to argmax.
     Decode,
-    /// One prompt token through the unfused chain; its last token also runs the
+    /// One prompt token through the unfused chain, in which projection, norm of
+    /// heads, rotation and append are dispatches of their own; its last token also runs the
     /// head and argmax, which yields the first decoded token.
     Prefill {
         /// Whether the head and argmax run.
@@ -48,7 +49,7 @@ pub enum Activation {
     Residual(u8),
     /// Output of the o or down projection, `[D]`.
     Delta,
-    /// Unfused projection, `[Q + 2 KV]`.
+    /// Projection on its own, `[Q + 2 KV]`; the norm of heads changes it in place.
     Qkv,
     /// Rotated query, `[Q]`.
     Q,
@@ -191,8 +192,7 @@ impl Plan {
         phase: Phase,
     ) -> Result<Self, PlanError> {
         match spec.family {
-            Family::Llama | Family::Phi3 => {}
-            Family::Qwen3 => return Err(unsupported(spec, "it needs the role qk_norm")),
+            Family::Llama | Family::Phi3 | Family::Qwen3 => {}
             Family::Qwen35 => return Err(unsupported(spec, "it needs the gated-DeltaNet roles")),
             Family::Qwen36Moe => {
                 return Err(unsupported(
@@ -301,19 +301,7 @@ impl Builder<'_> {
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
-            match phase {
-                Phase::Decode => self.qkv_fused(layer)?,
-                Phase::Prefill { .. } => {
-                    self.matmul(
-                        Some(layer),
-                        Tensor::Qkv,
-                        Activation::Normed,
-                        Activation::Qkv,
-                    )?;
-                    self.rope(layer)?;
-                    self.kv_append(layer)?;
-                }
-            }
+            self.qkv(layer, phase)?;
             self.attention(layer, splits)?;
             self.matmul(
                 Some(layer),
@@ -342,11 +330,46 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// From the norm to rotated queries, and keys and values in their pages.
+    /// A norm of heads between projection and rotation takes the place of
+    /// `qkv_fused`.
+    fn qkv(&mut self, layer: usize, phase: Phase) -> Result<(), PlanError> {
+        let qk_norm = self.spec.qk_norm();
+        let fuseqk = self.settings.get("fuseqk").is_on();
+        if fuseqk && !qk_norm {
+            self.refusals
+                .entry("fuseqk")
+                .or_default()
+                .push("the model has no QK-norm".into());
+        }
+        if phase == Phase::Decode && !qk_norm {
+            return self.qkv_fused(layer);
+        }
+        self.matmul(
+            Some(layer),
+            Tensor::Qkv,
+            Activation::Normed,
+            Activation::Qkv,
+        )?;
+        if phase == Phase::Decode && fuseqk {
+            return self.qk_norm_rope_append(layer);
+        }
+        if qk_norm {
+            self.qk_norm(layer)?;
+        }
+        self.rope(layer)?;
+        self.kv_append(layer)
+    }
+
     fn refuse_unused_choices(&self) -> Result<(), PlanError> {
         for (&flag, reasons) in &self.refusals {
             if self.settings.demands(flag) && !self.used.contains(flag) {
-                let mut unique = reasons.clone();
-                unique.dedup();
+                let mut unique: Vec<String> = Vec::new();
+                for reason in reasons {
+                    if !unique.contains(reason) {
+                        unique.push(reason.clone());
+                    }
+                }
                 return Err(PlanError::Impossible {
                     flag,
                     model: self.spec.id.clone(),
@@ -511,6 +534,50 @@ impl Builder<'_> {
             grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
             weight_bytes,
         });
+        Ok(())
+    }
+
+    fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.qk_norm");
+        let variant = self.base(Role::QkNorm, &label)?;
+        let groups = self.spec.num_attention_heads + self.spec.num_key_value_heads;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Qkv),
+                Self::vector(Some(layer), Tensor::QNorm),
+                Self::vector(Some(layer), Tensor::KNorm),
+            ],
+            uniform: vec![1, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn qk_norm_rope_append(&mut self, layer: usize) -> Result<(), PlanError> {
+        let label = format!("layers.{layer}.qk_norm_rope_append");
+        let variant = self.base(Role::QkNormRopeAppend, &label)?;
+        let groups = self.spec.num_attention_heads + 2 * self.spec.num_key_value_heads;
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![
+                act(Activation::Q),
+                Buffer::KvPages { layer },
+                act(Activation::Qkv),
+                Self::vector(Some(layer), Tensor::QNorm),
+                Self::vector(Some(layer), Tensor::KNorm),
+                state(State::PositionMap),
+                state(State::PageValues),
+                state(State::InvFreq),
+            ],
+            uniform: vec![1, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        });
+        self.used.insert("fuseqk");
         Ok(())
     }
 

@@ -11,6 +11,8 @@ pub const fn body(role: Role) -> Option<&'static str> {
         Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
         Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
         Role::Rope => Some(include_str!("../wgsl/rope.wgsl")),
+        Role::QkNorm => Some(include_str!("../wgsl/qk_norm.wgsl")),
+        Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
         Role::Argmax => Some(include_str!("../wgsl/argmax.wgsl")),
         Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
         Role::QkvFused
@@ -24,11 +26,14 @@ pub const fn body(role: Role) -> Option<&'static str> {
 /// Functions that a role's body calls and others share.
 pub const fn library(role: Role) -> &'static str {
     match role {
-        Role::QkvFused | Role::Rope => include_str!("../wgsl/cos_sin.wgsl"),
+        Role::QkvFused | Role::Rope | Role::QkNormRopeAppend => {
+            include_str!("../wgsl/cos_sin.wgsl")
+        }
         Role::Embedding
         | Role::RmsNorm
         | Role::AddNorm
         | Role::KvAppend
+        | Role::QkNorm
         | Role::Argmax
         | Role::AttentionCombine
         | Role::Attention

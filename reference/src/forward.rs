@@ -2,11 +2,10 @@
 
 use crate::numerics::decode;
 use crate::roles::attention::AttentionShape;
-use crate::roles::qkv_fused::{Qkv, QkvShape};
+use crate::roles::qk_norm_rope_append::{self, HeadNorm};
+use crate::roles::qkv_fused::{self, Qkv, QkvShape};
 use crate::roles::rope::Rope;
-use crate::roles::{
-    RoleError, add_norm, argmax, attention, embedding, fused_ffn, qk_norm, qkv_fused, rms_norm,
-};
+use crate::roles::{RoleError, add_norm, argmax, attention, embedding, fused_ffn, rms_norm};
 use crate::{Matrix, Numerics};
 use half::f16;
 use kernels::models::Family;
@@ -397,22 +396,25 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         let gammas = spec.qk_norm().then(|| {
             [Tensor::QNorm, Tensor::KNorm].map(|t| decode(self.weights.vector(Some(layer), t)))
         });
-        let mut projected = self
+        let projected = self
             .weights
             .matrix(Some(layer), Tensor::Qkv)
             .matmul(&borrow(normed));
-        if let Some([q_gamma, k_gamma]) = &gammas {
-            for qkv in &mut projected {
-                let stored = self.numerics.store_all(std::mem::take(qkv));
-                let Qkv { q, k, v } = shape.split(&stored);
-                *qkv = qk_norm::compute(q, q_gamma, eps);
-                qkv.extend(qk_norm::compute(k, k_gamma, eps));
-                qkv.extend_from_slice(v);
-            }
-        }
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, qkv) in projected.iter().enumerate() {
-            let rotated = qkv_fused::rotate(qkv, shape, &self.rope, self.len + i);
+        for (i, qkv) in projected.into_iter().enumerate() {
+            let position = self.len + i;
+            let rotated = match &gammas {
+                Some([q_gamma, k_gamma]) => {
+                    let norm = HeadNorm {
+                        q_gamma,
+                        k_gamma,
+                        eps,
+                    };
+                    let stored = self.numerics.store_all(qkv);
+                    qk_norm_rope_append::compute(&stored, shape, norm, &self.rope, position)
+                }
+                None => qkv_fused::rotate(&qkv, shape, &self.rope, position),
+            };
             q.push(self.numerics.store_all(rotated.q));
             k.push(self.numerics.store_all(rotated.k));
             v.push(self.numerics.store_all(rotated.v));

@@ -471,6 +471,92 @@ fn rotate_f32(y: &[f32], rope: &Rope, position: usize, interleaved: bool, sign: 
 }
 
 #[test]
+fn qk_norm_limits() {
+    use qk_norm_rope_append::HeadNorm;
+    let mut values = Values(8);
+    let head_dim = 128;
+    let shape = qkv_fused::QkvShape {
+        q_dim: 3 * head_dim,
+        kv_dim: head_dim,
+    };
+    let rope = rope(head_dim, head_dim, 1e6);
+    let qkv = values.f16s(5 * head_dim, 0.05);
+    let gamma = values.f16s(head_dim, 0.4);
+    let k_gamma = values.f16s(head_dim, 0.4);
+    let (eps, threads) = (1e-6, 32);
+    let (queries, rest) = qkv.split_at(3 * head_dim);
+    let (keys, v) = rest.split_at(head_dim);
+
+    let sum = Accumulation::strided(head_dim, threads, 1);
+    let expected = qk_norm::expected(queries, &gamma, eps, sum, Store::F16);
+    let heads = |x: &[f64], gamma: &[f64], eps: f32| -> Vec<f64> {
+        let heads = x.chunks_exact(head_dim);
+        heads
+            .flat_map(|x| rms_norm_f32(x, gamma, eps, threads))
+            .collect()
+    };
+    let share = used("qk_norm", &expected, &heads(queries, &gamma, 1e-6));
+    assert!(share > 0.5, "half an f16 ULP is nearly used: {share}");
+    assert_caught(
+        "one norm over all heads",
+        &expected,
+        &rms_norm_f32(queries, &gamma.repeat(3), 1e-6, threads),
+    );
+    assert_caught("eps 1e-5", &expected, &heads(queries, &gamma, 1e-5));
+
+    // Tight sines, so that the norm's own errors are what is judged.
+    let form = qkv_fused::QkvForm {
+        sum: Accumulation::strided(head_dim, threads, 2),
+        trig: Trig {
+            function: 2f64.powi(-22),
+            ..Trig::CONFORMANT
+        },
+        store: Store::F16,
+    };
+    let norm = HeadNorm {
+        q_gamma: &gamma,
+        k_gamma: &k_gamma,
+        eps,
+    };
+    let normed = |x: &[f64], gamma: &[f64]| -> Vec<f32> {
+        x.chunks_exact(head_dim)
+            .flat_map(|x| {
+                let x = narrow(x);
+                let pairs = |t: usize| {
+                    let own = (t..head_dim / 2).step_by(threads);
+                    own.fold(0f32, |sum, p| {
+                        sum + (x[p] * x[p] + x[p + head_dim / 2] * x[p + head_dim / 2])
+                    })
+                };
+                let mean = tree((0..threads).map(pairs).collect()) / head_dim as f32;
+                let scale = 1.0 / (mean + 1e-6).sqrt();
+                let row = x.iter().zip(gamma).map(|(&x, &g)| x * scale * g as f32);
+                row.collect::<Vec<f32>>()
+            })
+            .collect()
+    };
+    for position in [0, 1, 37, 4095] {
+        let expected = qk_norm_rope_append::expected(&qkv, shape, norm, &rope, position, form);
+        let rotated = |y: &[f32]| rotate_f32(y, &rope, position, false, 1.0);
+        let q = rotated(&normed(queries, &gamma));
+        used("q", &expected.q, &q);
+        used("k", &expected.k, &rotated(&normed(keys, &k_gamma)));
+        assert_eq!(expected.v.value, v, "values are copied");
+        assert_caught(
+            "gammas swapped",
+            &expected.q,
+            &rotated(&normed(queries, &k_gamma)),
+        );
+        assert_caught("no norm", &expected.k, &rotated(&narrow(keys)));
+        if position > 0 {
+            let late = qk_norm::compute(&rotated(&narrow(queries)), &gamma, eps);
+            let late: Vec<f64> = late.into_iter().map(round_to_f16).collect();
+            assert_caught("norm after the rotation", &expected.q, &late);
+        }
+    }
+}
+
+#[test]
 fn fused_ffn_limits() {
     let mut values = Values(9);
     let (words, scales) = values.weights(128, 576);

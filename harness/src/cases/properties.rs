@@ -86,6 +86,8 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::AddNorm, add_norm),
     drawn(Role::KvAppend, kv_append),
     drawn(Role::Rope, rope),
+    drawn(Role::QkNorm, qk_norm),
+    drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
     drawn(Role::Argmax, argmax),
 ];
 
@@ -443,6 +445,36 @@ fn add_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     })
 }
 
+/// Rows of the fused projection of `tokens` tokens, and the gammas of its heads.
+fn projections(
+    spec: &ModelSpec,
+    tokens: usize,
+    kind: Kind,
+    values: &mut Values,
+) -> (Vec<f16>, [Vec<f16>; 2]) {
+    let rows = (0..tokens).flat_map(|_| values.f16s(spec.qkv_dim(), kind, 1.0));
+    let rows = rows.collect();
+    let mut gamma = || values.f16s(spec.head_dim, Kind::Ordinary, 1.0);
+    (rows, [gamma(), gamma()])
+}
+
+fn qk_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let tokens = || select(&[1_usize, 2, 9][..]);
+    let kinds = || select(&Kind::ALL[..]);
+    let rest = || (max_groups(), any::<u64>());
+    draw.judge(
+        bench,
+        variant,
+        (heads(), tokens(), kinds(), rest()),
+        |bench, variant, (spec, tokens, kind, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let (qkv, [q, k]) = projections(spec, *tokens, *kind, &mut values);
+            bench.max_groups = *max_groups;
+            require(cases::qk_norm(bench, variant, spec, &qkv, [&q, &k]))
+        },
+    )
+}
+
 // ---- rotation and cache ----
 
 fn rope(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
@@ -506,6 +538,46 @@ fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
                 let (k, v) = (new(), new());
                 require(cases::kv_append(
                     bench, variant, spec, &cache, &positions, &k, &v,
+                ))
+                .with_context(|| format!("positions {positions:?}"))?;
+            }
+            Ok(())
+        },
+    )
+}
+
+fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let tokens = || select(&[1_usize, 2, 17, 33][..]);
+    let kinds = || select(&Kind::ALL[..]);
+    let rest = || (max_groups(), any::<u64>());
+    draw.judge(
+        bench,
+        variant,
+        (heads(), tokens(), kinds(), rest()),
+        |bench, variant, (spec, tokens, kind, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            let held = spec.max_pages * PAGE_SIZE;
+            let tokens = *tokens.min(&held);
+            bench.max_groups = *max_groups;
+            // From the start, and up to the last slot.
+            for first in [0, held - tokens] {
+                let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
+                if tokens > 2 {
+                    let padding = values.below(tokens);
+                    positions[padding] = -1;
+                }
+                let (qkv, [q, k]) = projections(spec, tokens, *kind, &mut values);
+                let mut cache = Cache::empty(spec, values.permutation(spec.max_pages), 0);
+                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                cache.fill(spec, &old, &old);
+                require(cases::qk_norm_rope_append(
+                    bench,
+                    variant,
+                    spec,
+                    &qkv,
+                    [&q, &k],
+                    &cache,
+                    &positions,
                 ))
                 .with_context(|| format!("positions {positions:?}"))?;
             }

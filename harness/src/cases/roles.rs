@@ -6,7 +6,7 @@ use super::{
     data::Packed,
 };
 use crate::{
-    check::{merges, norm_form, score_form, sum_form},
+    check::{head_form, merges, norm_form, score_form, sum_form},
     kernel::{Operand, Outputs},
 };
 use anyhow::{Result, ensure};
@@ -14,6 +14,7 @@ use half::f16;
 use kernels::{
     ModelSpec, Variant,
     kv::{PAGE_SIZE, Side, pages_for},
+    models::Family,
     plan::fold,
 };
 use reference::{
@@ -22,7 +23,10 @@ use reference::{
     numerics::decode,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qkv_fused, rms_norm, rope,
+        int4_matmul, kv_append, qk_norm,
+        qk_norm_rope_append::{self, HeadNorm},
+        qkv_fused::{self, QkvShape},
+        rms_norm, rope,
     },
 };
 
@@ -109,6 +113,66 @@ pub(crate) fn add_norm(
 
 fn concat(rows: impl Iterator<Item = Expected>) -> Expected {
     Expected::from_pairs(rows.flat_map(|row| row.value.into_iter().zip(row.limit)))
+}
+
+/// The same model with a norm of heads.
+fn with_head_norm(spec: &ModelSpec) -> ModelSpec {
+    ModelSpec {
+        family: Family::Qwen3,
+        ..spec.clone()
+    }
+}
+
+/// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`.
+pub(crate) fn qk_norm(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    qkv: &[f16],
+    gammas: [&[f16]; 2],
+) -> Result<Vec<Judged>> {
+    let spec = &with_head_norm(spec);
+    let tokens = qkv.len() / spec.qkv_dim();
+    let heads = spec.num_attention_heads + spec.num_key_value_heads;
+    let mut dispatch = bench.dispatch(variant, spec, 0);
+    set(&mut dispatch, "seq_len", tokens as u32);
+    bench.groups(&mut dispatch, tokens * heads);
+    // A token past `seq_len` must stay as it is.
+    let mut before = qkv.to_vec();
+    before.resize(qkv.len() + spec.qkv_dim(), f16::ONE);
+    let operands = vec![
+        ("qkv", Operand::data(&before)),
+        ("q_gamma", Operand::data(gammas[0])),
+        ("k_gamma", Operand::data(gammas[1])),
+    ];
+    let after = bench.run(variant, spec, dispatch, operands)?.halves("qkv");
+    let (after, rest) = after.split_at(qkv.len());
+    let shape = QkvShape::of(spec);
+    let form = head_form(variant, spec.head_dim);
+    let [q_gamma, k_gamma] = gammas.map(decode);
+    let (mut found, mut expected) = ([vec![], vec![]], [vec![], vec![]]);
+    let (mut v_found, mut v) = (bits(rest), bits(&before[qkv.len()..]));
+    let rows = qkv.chunks_exact(spec.qkv_dim());
+    for (before, after) in rows.zip(after.chunks_exact(spec.qkv_dim())) {
+        let values = spec.q_dim() + spec.kv_dim();
+        v_found.extend(bits(&after[values..]));
+        v.extend(bits(&before[values..]));
+        let (before, after) = (decode(before), decode(after));
+        let (before, after) = (shape.split(&before), shape.split(&after));
+        found[0].extend_from_slice(after.q);
+        found[1].extend_from_slice(after.k);
+        for (x, gamma, to) in [(before.q, &q_gamma, 0), (before.k, &k_gamma, 1)] {
+            let eps = spec.rms_norm_eps;
+            expected[to].push(qk_norm::expected(x, gamma, eps, form, Store::F16));
+        }
+    }
+    let [q_found, k_found] = found;
+    let [q, k] = expected.map(|rows| concat(rows.into_iter()));
+    Ok(vec![
+        Judged::new("q", q_found, q),
+        Judged::new("k", k_found, k),
+        Judged::exact("v and what follows", v_found, v),
+    ])
 }
 
 // ---- matrices ----
@@ -250,7 +314,7 @@ pub(crate) fn qkv_fused(
     let expected = qkv_fused::expected(
         w.matrix(),
         &decode(x),
-        qkv_fused::QkvShape::of(spec),
+        QkvShape::of(spec),
         &rope::Rope::of(spec),
         position,
         form,
@@ -303,7 +367,7 @@ pub(crate) fn rope(
     let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
     for (qkv, &position) in qkv.chunks_exact(spec.qkv_dim()).zip(positions) {
         let qkv = decode(qkv);
-        let row = qkv_fused::QkvShape::of(spec).split(&qkv);
+        let row = QkvShape::of(spec).split(&qkv);
         let rotated = |x: &[f64]| {
             let none = vec![0.0; x.len()];
             if !rotate {
@@ -398,6 +462,87 @@ pub(crate) fn kv_append(
     let expected = behind(cache.offset, f16::NAN, &expected);
     let after = bits(&found.halves("kv_pages"));
     Ok(vec![Judged::exact("pages", after, bits(&expected))])
+}
+
+/// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`; a negative
+/// position is padding. `cache.offset` is not used: the uniform has none.
+pub(crate) fn qk_norm_rope_append(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    qkv: &[f16],
+    gammas: [&[f16]; 2],
+    cache: &Cache,
+    positions: &[i32],
+) -> Result<Vec<Judged>> {
+    let spec = &with_head_norm(spec);
+    let tokens = positions.len();
+    let heads = spec.num_attention_heads + 2 * spec.num_key_value_heads;
+    let mut dispatch = bench.dispatch(variant, spec, 0);
+    set(&mut dispatch, "seq_len", tokens as u32);
+    bench.groups(&mut dispatch, tokens * heads);
+    // A token past `seq_len` would overwrite the first slot.
+    let mut position_map = positions.to_vec();
+    position_map.push(0);
+    let inv_freq = inv_freq(spec);
+    let operands = vec![
+        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
+        ("kv_pages", Operand::data(&cache.pages)),
+        ("qkv", Operand::data(qkv)),
+        ("q_gamma", Operand::data(gammas[0])),
+        ("k_gamma", Operand::data(gammas[1])),
+        ("position_map", Operand::data(&position_map)),
+        ("page_values", Operand::data(&cache.table)),
+        ("inv_freq", Operand::data(&inv_freq)),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?;
+    let after = found.halves("kv_pages");
+    let q_found = found.f16("q_out");
+    let [q_gamma, k_gamma] = gammas.map(decode);
+    let norm = HeadNorm {
+        q_gamma: &q_gamma,
+        k_gamma: &k_gamma,
+        eps: spec.rms_norm_eps,
+    };
+    let form = qkv_fused::QkvForm {
+        sum: head_form(variant, spec.head_dim),
+        trig: Trig::CONFORMANT,
+        store: Store::F16,
+    };
+    let layout = spec.kv_layout();
+    let table = rope::Rope::of(spec);
+    let mut replaced = cache.pages.clone();
+    let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
+    let (mut written, mut k_found, mut v_found) = (vec![], vec![], vec![]);
+    let rows = qkv.chunks_exact(spec.qkv_dim());
+    let queries = q_found.chunks_exact(spec.q_dim());
+    for ((row, query), &position) in rows.zip(queries).zip(positions) {
+        let Ok(at) = usize::try_from(position) else {
+            let skipped = query.iter().all(|q| q.is_nan());
+            ensure!(skipped, "queries of padding are written");
+            continue;
+        };
+        let stored = |side| -> Result<Vec<f16>> {
+            let all = kv_append::gather(&after, layout, &cache.table, side, at + 1)?;
+            Ok(all[at * spec.kv_dim()..].to_vec())
+        };
+        let (key, value) = (stored(Side::K)?, stored(Side::V)?);
+        kv_append::compute(&mut replaced, layout, &cache.table, position, &key, &value)?;
+        let shape = QkvShape::of(spec);
+        let expected = qk_norm_rope_append::expected(&decode(row), shape, norm, &table, at, form);
+        written.extend_from_slice(query);
+        k_found.extend(decode(&key));
+        v_found.extend(decode(&value));
+        q.push(expected.q);
+        k.push(expected.k);
+        v.push(expected.v);
+    }
+    Ok(vec![
+        Judged::new("q", written, concat(q.into_iter())),
+        Judged::new("k", k_found, concat(k.into_iter())),
+        Judged::new("v", v_found, concat(v.into_iter())),
+        Judged::exact("other slots", bits(&after), bits(&replaced)),
+    ])
 }
 
 // ---- attention ----

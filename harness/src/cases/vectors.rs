@@ -7,7 +7,7 @@
 use super::{
     bench::{Bench, Judged, model},
     data::{Packed, Values},
-    roles::{self as cases, Attended},
+    roles::{self as cases, Attended, Cache},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
@@ -50,6 +50,8 @@ pub(crate) const VECTORS: &[Vectors] = &[
     of(Role::FusedFfn, DENSE, fused_ffn),
     of(Role::AddNorm, DENSE, norm),
     of(Role::Rope, DENSE, rope),
+    of(Role::QkNorm, DENSE, qk_norm),
+    of(Role::QkNormRopeAppend, DENSE, qk_norm_rope_append),
 ];
 
 impl Vectors {
@@ -117,8 +119,17 @@ fn number(name: &str, key: &str) -> Result<f64> {
     number.with_context(|| format!("{name}: no number after {key}"))
 }
 
-fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for name in results(golden, "rms.", ".y")? {
+/// Golden rows `[T, D]` and their norm.
+struct Norm {
+    name: String,
+    spec: ModelSpec,
+    x: Vec<f16>,
+    gamma: Vec<f16>,
+    y: Vec<f32>,
+}
+
+fn norms(golden: &Golden) -> Result<Vec<Norm>> {
+    let norm = |name: String| {
         let (base, eps) = name.split_once(".eps").context("an epsilon in the name")?;
         let x = golden.f32(&format!("{base}.x"))?;
         let gamma = f16s(&golden.f32(&format!("{base}.gamma"))?.data);
@@ -128,23 +139,77 @@ fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> 
             rms_norm_eps: eps.parse()?,
             ..model()
         };
-        let x = f16s(&x.data);
+        Ok(Norm {
+            x: f16s(&x.data),
+            name,
+            spec,
+            gamma,
+            y,
+        })
+    };
+    let names = results(golden, "rms.", ".y")?;
+    names.into_iter().map(norm).collect()
+}
+
+fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for norm in norms(golden)? {
+        let (spec, x, gamma) = (&norm.spec, &norm.x, &norm.gamma);
         if variant.role == Role::RmsNorm {
-            cases::rms_norm(bench, variant, &spec, &x, &gamma)
-                .and_then(|judged| require(&judged, "out", &y))
+            cases::rms_norm(bench, variant, spec, x, gamma)
+                .and_then(|judged| require(&judged, "out", &norm.y))
         } else {
             // A delta of zero leaves the residual as it is.
             let zero = vec![f16::ZERO; x.len()];
-            cases::add_norm(bench, variant, &spec, &zero, &x, &gamma)
-                .and_then(|judged| require(&judged, "normed", &y))
+            cases::add_norm(bench, variant, spec, &zero, x, gamma)
+                .and_then(|judged| require(&judged, "normed", &norm.y))
         }
-        .with_context(|| name.clone())?;
+        .with_context(|| norm.name.clone())?;
     }
     Ok(())
 }
 
-fn rope(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for name in results(golden, "rope.", ".y")? {
+/// The rows that a head is as wide as, each as query, as key and as value.
+fn qk_norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    let mut run = 0;
+    for norm in norms(golden)? {
+        let head = norm.spec.hidden_size;
+        if head > 256 {
+            continue;
+        }
+        let spec = ModelSpec {
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: head,
+            rotary_dim: head,
+            hidden_size: 64,
+            ..norm.spec
+        };
+        let heads = norm.x.chunks_exact(head);
+        let qkv: Vec<f16> = heads.flat_map(|x| [x, x, x].concat()).collect();
+        let gammas = [&norm.gamma[..], &norm.gamma];
+        let judged = cases::qk_norm(bench, variant, &spec, &qkv, gammas)?;
+        for out in ["q", "k"] {
+            require(&judged, out, &norm.y).with_context(|| norm.name.clone())?;
+        }
+        run += 1;
+    }
+    ensure!(run > 0, "no golden norm is as narrow as a head");
+    Ok(())
+}
+
+/// Golden heads `[T, heads, HD]`, each as query, as key and as value, and what
+/// their rotation to the positions is.
+struct Rotation {
+    name: String,
+    spec: ModelSpec,
+    x: Vec<f16>,
+    qkv: Vec<f16>,
+    positions: Vec<i32>,
+    y: Vec<f32>,
+}
+
+fn rotations(golden: &Golden) -> Result<Vec<Rotation>> {
+    let rotation = |name: String| {
         let x = golden.f32(&format!("{name}.x"))?;
         let y = golden.f32(&format!("{name}.y"))?.data;
         let positions = golden.i32(&format!("{name}.pos"))?.data;
@@ -158,16 +223,62 @@ fn rope(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> 
             rope_theta: number(&name, "theta")?,
             ..model()
         };
-        // The same heads as queries, as keys and as values.
-        let row = heads * spec.head_dim;
         let x = f16s(&x.data);
-        let qkv: Vec<f16> = x
-            .chunks_exact(row)
-            .flat_map(|x| [x, x, x].concat())
+        let rows = x.chunks_exact(heads * spec.head_dim);
+        let qkv = rows.flat_map(|x| [x, x, x].concat()).collect();
+        Ok(Rotation {
+            name,
+            spec,
+            x,
+            qkv,
+            positions,
+            y,
+        })
+    };
+    let names = results(golden, "rope.", ".y")?;
+    names.into_iter().map(rotation).collect()
+}
+
+fn rope(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for case in rotations(golden)? {
+        let (spec, qkv) = (&case.spec, &case.qkv);
+        let judged = cases::rope(bench, variant, spec, qkv, &case.positions, 0, true)?;
+        require(&judged, "q", &case.y).with_context(|| case.name.clone())?;
+        require(&judged, "k", &case.y).with_context(|| case.name.clone())?;
+    }
+    Ok(())
+}
+
+/// A rotation is linear: of normalised heads it is the golden result over each
+/// head's root mean square.
+fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for case in rotations(golden)? {
+        let spec = ModelSpec {
+            max_pages: 256,
+            ..case.spec
+        };
+        let ones = vec![f16::ONE; spec.head_dim];
+        let heads = case.x.chunks_exact(spec.head_dim);
+        let normed: Vec<f32> = heads
+            .zip(case.y.chunks_exact(spec.head_dim))
+            .flat_map(|(x, y)| {
+                let squares: f64 = x.iter().map(|x| x.to_f64().powi(2)).sum();
+                let scale = (squares / spec.head_dim as f64 + spec.rms_norm_eps).sqrt();
+                y.iter().map(move |&y| (f64::from(y) / scale) as f32)
+            })
             .collect();
-        let judged = cases::rope(bench, variant, &spec, &qkv, &positions, 0, true)?;
-        require(&judged, "q", &y).with_context(|| name.clone())?;
-        require(&judged, "k", &y).with_context(|| name.clone())?;
+        let cache = Cache::empty(&spec, Values(2).permutation(spec.max_pages), 0);
+        let judged = cases::qk_norm_rope_append(
+            bench,
+            variant,
+            &spec,
+            &case.qkv,
+            [&ones, &ones],
+            &cache,
+            &case.positions,
+        )?;
+        require(&judged, "q", &normed).with_context(|| case.name.clone())?;
+        require(&judged, "k", &normed).with_context(|| case.name.clone())?;
     }
     Ok(())
 }

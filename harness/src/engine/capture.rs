@@ -9,7 +9,7 @@ use half::f16;
 use kernels::{
     Dispatch,
     plan::{Activation, Buffer, activation_len},
-    role::Access,
+    role::{Access, Binding},
 };
 use reference::numerics::decode;
 use std::collections::BTreeMap;
@@ -21,13 +21,21 @@ pub struct Captured<'p> {
     pub dispatch: &'p Dispatch,
     /// Activations by name.
     pub activations: BTreeMap<Activation, Vec<f64>>,
+    /// What the activations held that the dispatch changes in place.
+    pub replaced: BTreeMap<Activation, Vec<f64>>,
     /// The layer's pages before and after, where it is bound.
     pub kv: Option<[Vec<f16>; 2]>,
 }
 
+/// Selects every dispatch.
+pub const fn every(_: &Dispatch) -> bool {
+    true
+}
+
 impl Engine<'_> {
-    /// Runs one token dispatch by dispatch. Before each, its outputs are filled
-    /// with NaN; after each, the guard words behind them must be intact.
+    /// Runs one token dispatch by dispatch. Before each that `select` takes, its
+    /// outputs are filled with NaN, save what it changes in place; after it, the
+    /// guard words behind them must be intact. The others only run.
     ///
     /// # Errors
     /// A device error, a touched guard, or what `visit` returns.
@@ -35,6 +43,7 @@ impl Engine<'_> {
         &self,
         program: &'p Program,
         position: usize,
+        select: impl Fn(&Dispatch) -> bool,
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
         self.memory.require(position + 1)?;
@@ -42,18 +51,20 @@ impl Engine<'_> {
         self.memory.advance(&mut encoder, position);
         self.gpu.run("advancing the position", encoder)?;
         for (i, dispatch) in program.plan.dispatches.iter().enumerate() {
+            if !select(dispatch) {
+                let mut encoder = self.encoder();
+                program.record(&mut encoder, Some(i));
+                self.gpu.run(&dispatch.label, encoder)?;
+                continue;
+            }
             let storage = dispatch
                 .variant
                 .role
                 .bindings()
                 .iter()
                 .filter(|b| b.access != Access::Uniform);
-            let bound: Vec<(Buffer, Access)> = dispatch
-                .buffers
-                .iter()
-                .zip(storage)
-                .map(|(&buffer, binding)| (buffer, binding.access))
-                .collect();
+            let bound: Vec<(Buffer, &Binding)> =
+                dispatch.buffers.iter().copied().zip(storage).collect();
             let layer = bound.iter().find_map(|&(buffer, _)| match buffer {
                 Buffer::KvPages { layer } => Some(layer),
                 Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => None,
@@ -61,8 +72,16 @@ impl Engine<'_> {
             let before = layer
                 .map(|l| self.memory.read_kv(self.gpu, l))
                 .transpose()?;
-            for &(buffer, access) in &bound {
-                if let (Buffer::Activation(_), Access::ReadWrite) = (buffer, access) {
+            let mut replaced = BTreeMap::new();
+            for &(buffer, binding) in &bound {
+                let Buffer::Activation(activation) = buffer else {
+                    continue;
+                };
+                if binding.in_place {
+                    let held =
+                        self.read_activation(&dispatch.label, activation, program.plan.splits)?;
+                    replaced.insert(activation, held);
+                } else if binding.access == Access::ReadWrite {
                     let poison = vec![POISON; self.memory.bytes(buffer) as usize];
                     self.gpu
                         .queue
@@ -87,6 +106,7 @@ impl Engine<'_> {
             visit(Captured {
                 dispatch,
                 activations,
+                replaced,
                 kv: before.zip(after).map(|(before, after)| [before, after]),
             })?;
         }

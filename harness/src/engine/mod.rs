@@ -10,7 +10,7 @@ mod capture;
 mod memory;
 mod program;
 
-pub use capture::Captured;
+pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
 pub(crate) use memory::{POISON, padded, read_guarded, texture, with_guard};
 pub use program::Program;

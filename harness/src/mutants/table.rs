@@ -39,6 +39,10 @@ const TEXTURE: &[&str] = &[
 const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
 const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
 const NORMS: &[&str] = &["rms_norm", "add_norm"];
+const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
+const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
+const QK_NORM: &[&str] = &["qk_norm"];
+const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
 const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
@@ -86,7 +90,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
     mutant("idle_groups", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
     mutant("fold_ignored", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
-    mutant("norm_fold_ignored", NORMS, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
+    mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("fold_ignored_row", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
     // qkv_fused
@@ -176,11 +180,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("combine_undivided", COMBINE, "the sum is not divided", "Act(sum / denominator)", "Act(sum)"),
     // norms
     mutant("gamma_plus_one", NORMS, "gamma is taken as a difference to one", "* f32(gamma[i])", "* (1.0 + f32(gamma[i]))"),
-    mutant("eps_times_10", NORMS, "epsilon is ten times too large", "+ RMS_EPS)", "+ 10.0 * RMS_EPS)"),
-    mutant("eps_missing", NORMS, "epsilon is left out", "+ RMS_EPS)", ")"),
+    mutant("eps_times_10", EVERY_NORM, "epsilon is ten times too large", "+ RMS_EPS)", "+ 10.0 * RMS_EPS)"),
+    mutant("eps_missing", EVERY_NORM, "epsilon is left out", "+ RMS_EPS)", ")"),
     mutant("mean_of_threads", NORMS, "the mean is over one element too many", "sums[0] / f32(D)", "sums[0] / f32(D + 1u)"),
-    mutant("norm_barrier_before_tree", NORMS, "the tree starts before every sum is stored", "sums[tid] = sum;\n  workgroupBarrier();", "sums[tid] = sum;"),
-    mutant("norm_barrier_in_tree", NORMS, "a level of the tree starts before the one above is done", "sums[tid + width];\n    }\n    workgroupBarrier();", "sums[tid + width];\n    }"),
+    mutant("norm_barrier_before_tree", EVERY_NORM, "the tree starts before every sum is stored", "sums[tid] = sum;\n  workgroupBarrier();", "sums[tid] = sum;"),
+    mutant("norm_barrier_in_tree", EVERY_NORM, "a level of the tree starts before the one above is done", "sums[tid + width];\n    }\n    workgroupBarrier();", "sums[tid + width];\n    }"),
     mutant("norm_tail_skipped", &["rms_norm"], "what is left of a row after whole strides is not summed", "i < D; i += THREADS) {\n    let value", "i < D / THREADS * THREADS; i += THREADS) {\n    let value"),
     mutant("add_norm_tail_skipped", &["add_norm"], "what is left of a row after whole strides is not stored", "i < D; i += THREADS) {\n    normed", "i < D / THREADS * THREADS; i += THREADS) {\n    normed"),
     mutant("norm_f16_accumulator", &["rms_norm"], "squares are summed in f16", "sum += value * value;", "sum = f32(f16(sum + value * value));"),
@@ -190,6 +194,33 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("residual_is_b", &["add_norm"], "the residual is stored without the delta", "residual[base + i] = added;", "residual[base + i] = b[base + i];"),
     mutant("normed_from_unrounded", &["add_norm"], "the sum is normalised before it is rounded", "Act(f32(residual[base + i]) * scale", "Act((f32(a[base + i]) + f32(b[base + i])) * scale"),
     mutant("square_of_unrounded", &["add_norm"], "the mean square is of the sum before it is rounded", "sum += f32(added) * f32(added);", "let exact = f32(a[base + i]) + f32(b[base + i]);\n    sum += exact * exact;"),
+    // qk_norm, qk_norm_rope_append
+    mutant("head_mean_of_threads", HEAD_NORMS, "the mean is over the workgroup, not over the head", "sums[0] / f32(HEAD_DIM)", "sums[0] / f32(THREADS)"),
+    mutant("head_norm_dropped", HEAD_NORMS, "heads are multiplied by gamma alone", "let scale = inverseSqrt(sums[0] / f32(HEAD_DIM) + RMS_EPS);", "let scale = 1.0;"),
+    mutant("head_norm_by_square", HEAD_NORMS, "heads are divided by the mean square, not by its root", "inverseSqrt(sums[0] / f32(HEAD_DIM) + RMS_EPS)", "1.0 / (sums[0] / f32(HEAD_DIM) + RMS_EPS)"),
+    mutant("head_tree_starts_low", HEAD_NORMS, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
+    mutant("qk_gammas_swapped", QK_NORM, "queries have the keys' gamma and keys the queries'", "gamma = f32(q_gamma[dim]);\n    } else {\n      gamma = f32(k_gamma[dim]);", "gamma = f32(k_gamma[dim]);\n    } else {\n      gamma = f32(q_gamma[dim]);"),
+    mutant("qk_gamma_plus_one", QK_NORM, "gamma is taken as a difference to one", "values[d] * scale * gamma", "values[d] * scale * (1.0 + gamma)"),
+    mutant("qk_gamma_order", QK_NORM, "gammas are taken in the order of invocations", "let dim = d * THREADS + tid;", "let dim = tid * DIMS + d;"),
+    mutant("qk_f16_accumulator", QK_NORM, "squares are summed in f16", "sum += values[d] * values[d];", "sum = f32(f16(sum + values[d] * values[d]));"),
+    mutant("qk_values_too", QK_NORM, "a head of values is taken for a key", "let head = group % (HEADS + KV_HEADS);", "let head = group % (HEADS + KV_HEADS) + 1u;"),
+    mutant("qk_token_stride", QK_NORM, "rows are taken to hold no values", "* QKV_DIM + head * HEAD_DIM + tid", "* (Q_DIM + KV_DIM) + head * HEAD_DIM + tid"),
+    mutant("qk_unguarded", QK_NORM, "workgroups past the last head normalise too", "  if (group >= u.packGridDimX || group >= u.seq_len * (HEADS + KV_HEADS)) {\n    return;\n  }\n", ""),
+    mutant("qk_append_gammas_swapped", QK_APPEND, "queries have the keys' gamma and keys the queries'", "  if (head < HEADS) {\n    return vec2<f32>(f32(q_gamma", "  if (head >= HEADS) {\n    return vec2<f32>(f32(q_gamma"),
+    mutant("qk_append_gamma_transposed", QK_APPEND, "the gammas of a pair of a key are exchanged", "vec2<f32>(f32(k_gamma[dims.x]), f32(k_gamma[dims.y]))", "vec2<f32>(f32(k_gamma[dims.y]), f32(k_gamma[dims.x]))"),
+    mutant("qk_append_gamma_missing", QK_APPEND, "gamma is left out", "values[n] * scale * gammas(head, dims)", "values[n] * scale"),
+    mutant("qk_append_f16_accumulator", QK_APPEND, "squares are summed in f16", "sum += dot(values[n], values[n]);", "sum = f32(f16(sum + dot(values[n], values[n])));"),
+    mutant("qk_append_rope_sign", QK_APPEND, "the rotation's sine has the wrong sign", "normed.x * turn.x - normed.y * turn.y", "normed.x * turn.x + normed.y * turn.y"),
+    mutant("qk_append_transposed", QK_APPEND, "neighbours are rotated, not halves", "vec2<u32>(pair, pair + HALF_ROTARY)", "vec2<u32>(2u * pair, 2u * pair + 1u)"),
+    mutant("qk_append_whole_head", QK_APPEND, "the part of a head past rotary_dim is rotated too", "if (pair < HALF_ROTARY) {\n        let turn", "{\n        let turn"),
+    mutant("qk_append_unrotated", QK_APPEND, "pairs past rotary_dim overlap", "ROTARY_DIM + 2u * (pair - HALF_ROTARY)", "ROTARY_DIM + (pair - HALF_ROTARY)"),
+    mutant("qk_append_padding", QK_APPEND, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),
+    mutant("qk_append_page_off_by_one", QK_APPEND, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),
+    mutant("qk_append_page_table_ignored", QK_APPEND, "pages are taken in their order, not in the table's", "let page = u32(page_values[position / PAGE_SIZE]);", "let page = position / PAGE_SIZE;"),
+    mutant("qk_append_head_offset", QK_APPEND, "heads are taken to lie side by side in a slot", "head * HEAD_PAGE_STRIDE", "head * HEAD_DIM"),
+    mutant("qk_append_values_over_keys", QK_APPEND, "values are stored over keys", "head - HEADS - KV_HEADS) + V_PAGE_OFFSET", "head - HEADS - KV_HEADS)"),
+    mutant("qk_append_values_of_first_head", QK_APPEND, "every head of values is the first", "let base = token * QKV_DIM + head * HEAD_DIM;", "let base = token * QKV_DIM + min(head, HEADS + KV_HEADS) * HEAD_DIM;"),
+    mutant("qk_append_unguarded", QK_APPEND, "workgroups past the last head store too", "  if (group >= u.packGridDimX || group >= u.seq_len * QKV_HEADS) {\n    return;\n  }\n", ""),
     // embedding
     mutant("embedding_nibble_order", EMBEDDING, "codes are taken from the high end of a word", "4u * (k % 8u)", "4u * (7u - k % 8u)"),
     mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE"),
@@ -206,8 +237,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("rope_values_place", ROPE, "values are stored a row too far", "v_out[token * KV_DIM + row - Q_DIM - KV_DIM]", "v_out[token * KV_DIM + row - Q_DIM]"),
     mutant("rope_on_values", ROPE, "the first head of values is taken for a key", "  if (row >= Q_DIM + KV_DIM) {", "  if (row >= Q_DIM + KV_DIM + HEAD_DIM) {"),
     mutant("rope_unguarded", ROPE, "invocations past the last element store too", " || i >= u32(u.seq_len) * QKV_DIM", ""),
-    mutant("turn_unreduced", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture"], "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
-    mutant("sine_and_cosine_swapped", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture"], "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
+    mutant("turn_unreduced", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
+    mutant("sine_and_cosine_swapped", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
     // kv_append
     mutant("append_padding", KV_APPEND, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),
     mutant("append_page_off_by_one", KV_APPEND, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),

@@ -84,6 +84,8 @@ roles! {
     add_norm: AddNorm,
     kv_append: KvAppend,
     rope: Rope,
+    qk_norm: QkNorm,
+    qk_norm_rope_append: QkNormRopeAppend,
     argmax: Argmax,
 }
 

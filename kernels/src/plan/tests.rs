@@ -21,6 +21,9 @@ fn published_dispatch_totals() {
         ("smollm2-135m", &[], 244),
         ("smollm2-135m", &["splitk=0"], 214),
         ("smollm2-135m", &["rowwise=1"], 244),
+        ("qwen3-4b", &[], 328),
+        ("qwen3-4b", &["splitk=0"], 292),
+        ("qwen3-4b", &["splitk=0", "fuseqk=0"], 364),
     ] {
         let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
         assert_eq!(plan.dispatches_per_token(), expected, "{model} {choices:?}");
@@ -45,10 +48,15 @@ fn bindings_and_uniforms_match_the_role_tables() {
     };
     for features in [Features::PUBLISHED, cpu] {
         for phase in [Phase::Decode, Phase::Prefill { head: true }] {
-            for splitk in ["splitk=0", "splitk=8"] {
-                let spec = models::find("smollm2-135m").expect("registered");
+            for (model, choice) in [
+                ("smollm2-135m", "splitk=0"),
+                ("smollm2-135m", "splitk=8"),
+                ("qwen3-4b", "fuseqk=0"),
+                ("qwen3-4b", "fuseqk=1"),
+            ] {
+                let spec = models::find(model).expect("registered");
                 let mut chosen = flag::Choices::new();
-                flag::parse_choice(splitk, &mut chosen).expect("a valid choice");
+                flag::parse_choice(choice, &mut chosen).expect("a valid choice");
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");
                 let plan = Plan::build(&spec, &settings, &features, phase).expect("a plan");
                 for dispatch in plan.dispatches {
@@ -80,6 +88,43 @@ fn an_impossible_choice_names_its_constraint() {
     assert!(
         error.contains("K = 576 is not a multiple of 1024"),
         "{error}"
+    );
+    let error = plan("phi3-mini", &["fuseqk=1"], &Features::PUBLISHED)
+        .expect_err("Phi-3 normalises no heads")
+        .to_string();
+    assert!(error.contains("no QK-norm"), "{error}");
+}
+
+/// Dispatches of layer 0 before attention.
+fn first_labels(choices: &[&str], phase: Phase) -> Vec<String> {
+    let spec = models::find("qwen3-4b").expect("registered");
+    let mut chosen = flag::Choices::new();
+    for choice in choices {
+        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+    }
+    let settings = Settings::resolve(&Features::PUBLISHED, &chosen).expect("no conflict");
+    let plan = Plan::build(&spec, &settings, &Features::PUBLISHED, phase).expect("a plan");
+    let labels = plan.dispatches.into_iter().map(|d| d.label);
+    labels
+        .filter_map(|label| label.strip_prefix("layers.0.").map(str::to_owned))
+        .take_while(|site| site != "attention")
+        .collect()
+}
+
+#[test]
+fn qwen3_normalises_heads_between_projection_and_rotation() {
+    let unfused = ["input_norm", "qkv", "qk_norm", "rope", "kv_append"];
+    let prefill = Phase::Prefill { head: false };
+    assert_eq!(first_labels(&[], prefill), unfused, "a prompt token");
+    assert_eq!(
+        first_labels(&["fuseqk=0"], Phase::Decode),
+        unfused,
+        "a decoded token"
+    );
+    assert_eq!(
+        first_labels(&[], Phase::Decode),
+        ["input_norm", "qkv", "qk_norm_rope_append"],
+        "fused"
     );
 }
 

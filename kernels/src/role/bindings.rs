@@ -38,6 +38,9 @@ pub struct Binding {
     pub name: &'static str,
     /// How the kernel uses it.
     pub access: Access,
+    /// Whether the kernel changes what is there, so that what it held before
+    /// counts; an output is written whole.
+    pub in_place: bool,
     /// Element type; `None` for the uniform.
     pub element: Option<Element>,
     /// Shape in the symbols of [`super`], for documentation.
@@ -68,6 +71,7 @@ const fn read(name: &'static str, element: Element, shape: &'static str) -> Bind
     Binding {
         name,
         access: Access::Read,
+        in_place: false,
         element: Some(element),
         shape,
     }
@@ -77,6 +81,17 @@ const fn read_write(name: &'static str, element: Element, shape: &'static str) -
     Binding {
         name,
         access: Access::ReadWrite,
+        in_place: false,
+        element: Some(element),
+        shape,
+    }
+}
+
+const fn update(name: &'static str, element: Element, shape: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::ReadWrite,
+        in_place: true,
         element: Some(element),
         shape,
     }
@@ -86,6 +101,7 @@ const fn uniform(shape: &'static str) -> Binding {
     Binding {
         name: "u",
         access: Access::Uniform,
+        in_place: false,
         element: None,
         shape,
     }
@@ -144,7 +160,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
             const {
                 &[
                     read_write("q_out", Activation, "[Q]"),
-                    read_write("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    update("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
                     read("x", WideActivation, "[D]"),
                     read("scales", Scale, "[Q+2KV, D/32]"),
                     read("weights", Packed, "[Q+2KV, D/8]"),
@@ -229,7 +245,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 &[
                     read("k", Activation, "[T, KV]"),
                     read("v", Activation, "[T, KV]"),
-                    read_write("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    update("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
                     read("position_map", I32, "[T]"),
                     uniform("{}"),
                     read("page_values", I32, "[pages]"),
@@ -249,6 +265,31 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::QkNorm => {
+            const {
+                &[
+                    update("qkv", Activation, "[T, Q+2KV]"),
+                    read("q_gamma", Activation, "[HD]"),
+                    read("k_gamma", Activation, "[HD]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::QkNormRopeAppend => {
+            const {
+                &[
+                    read_write("q_out", Activation, "[T, Q]"),
+                    update("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("qkv", Activation, "[T, Q+2KV]"),
+                    read("q_gamma", Activation, "[HD]"),
+                    read("k_gamma", Activation, "[HD]"),
+                    read("position_map", I32, "[T]"),
+                    uniform("{}"),
+                    read("page_values", I32, "[pages]"),
+                    read("inv_freq", F32, "[HALF_ROTARY]"),
+                ]
+            }
+        }
         Role::Argmax => {
             const {
                 &[
@@ -263,7 +304,9 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
 /// Fields of a role's uniform struct, in order.
 pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
     match role {
-        Role::Embedding => const { &[u32_field("seq_len"), u32_field("packGridDimX")] },
+        Role::Embedding | Role::QkNorm | Role::QkNormRopeAppend => {
+            const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
+        }
         Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
         Role::QkvFused => {
             const {

@@ -38,6 +38,10 @@ pub enum Role {
     KvAppend,
     /// Splits QKV and rotates Q and K (prefill).
     Rope,
+    /// RMSNorm of each query and key head, in place, before RoPE (Qwen3).
+    QkNorm,
+    /// The same with RoPE and KV append in one dispatch.
+    QkNormRopeAppend,
     /// Index of the largest logit; the lowest index wins a tie.
     Argmax,
 }
@@ -56,6 +60,8 @@ impl Role {
         Self::AddNorm,
         Self::KvAppend,
         Self::Rope,
+        Self::QkNorm,
+        Self::QkNormRopeAppend,
         Self::Argmax,
     ];
 
@@ -73,6 +79,8 @@ impl Role {
             Self::AddNorm => "add_norm",
             Self::KvAppend => "kv_append",
             Self::Rope => "rope",
+            Self::QkNorm => "qk_norm",
+            Self::QkNormRopeAppend => "qk_norm_rope_append",
             Self::Argmax => "argmax",
         }
     }

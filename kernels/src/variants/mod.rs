@@ -69,6 +69,8 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
+/// Invocations of a workgroup that normalises one head.
+pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
@@ -101,6 +103,8 @@ pub const VARIANTS: &[Variant] = &[
     v(Role::AddNorm, Reduce::Tree, Load::Word),
     v(Role::KvAppend, Reduce::Elementwise, Load::Word),
     v(Role::Rope, Reduce::Elementwise, Load::Word),
+    v(Role::QkNorm, Reduce::Tree, Load::Word),
+    v(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
     v(Role::Argmax, Reduce::Tree, Load::Word),
 ];
 
@@ -143,6 +147,7 @@ impl Variant {
                 Reduce::Tree | Reduce::Elementwise => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
+            Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
             Role::Embedding
             | Role::RmsNorm
             | Role::AddNorm

@@ -17,6 +17,7 @@ pub mod fused_ffn;
 pub mod int4_matmul;
 pub mod kv_append;
 pub mod qk_norm;
+pub mod qk_norm_rope_append;
 pub mod qkv_fused;
 pub mod rms_norm;
 pub mod rope;
