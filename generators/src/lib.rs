@@ -61,6 +61,14 @@ pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError>
     let mut wgsl = prelude::render(variant, spec);
     wgsl.push_str(&templates::body(variant)?);
     wgsl.push_str(kernels::wgsl::library(variant.role));
+    shader(variant, wgsl)
+}
+
+/// A kernel of this text, validated and reflected.
+///
+/// # Errors
+/// When naga or the binding table objects.
+pub fn shader(variant: Variant, wgsl: String) -> Result<Shader, RenderError> {
     validate(variant, &wgsl)?;
     let sha256 = Sha256::digest(wgsl.as_bytes())
         .iter()

@@ -1,19 +1,22 @@
 //! The command line: what is typed, what it means, and exit statuses.
 //! 0: it ran, whatever the verdict; 1: a check failed; 2: usage or set-up.
 
+mod cases;
+mod kernels;
+
 use crate::{
     ab, check,
     device::{self, Gpu},
     engine::{Engine, every},
     env, golden, model,
 };
-use anyhow::{Context as _, Result, bail};
-use clap::{Args, Parser, Subcommand};
-use kernels::{
+use ::kernels::{
     Features, Flag, ModelSpec, Phase, Plan, Settings,
     flag::{Choices, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -37,6 +40,10 @@ enum Command {
     Ab(AbArgs),
     /// Compare every kernel's output and the logits with the CPU reference
     Check(CheckArgs),
+    /// Break every kernel in many ways; some case must fail on each
+    Mutants(cases::MutantsArgs),
+    /// List the variants of every kernel, or print the WGSL of one
+    Kernels(kernels::KernelsArgs),
     /// Print the dispatches of one token and the bytes they read
     Plan(PlanArgs),
     /// Make the reports again from their journals
@@ -62,7 +69,7 @@ struct ModelArgs {
     /// Prompt of N seeded token ids instead of the embedded one
     #[arg(long, value_name = "N")]
     prompt: Option<usize>,
-    /// Seed of synthetic weights, seeded prompts and the order of blocks
+    /// Seed of synthetic weights, seeded prompts, the order of blocks and cases
     #[arg(long, default_value_t = model::DEFAULT_SEED)]
     seed: u64,
     /// Adapter whose name contains this
@@ -164,6 +171,13 @@ struct CheckArgs {
         conflicts_with_all = ["model", "weights", "prompt", "seed", "tokens"]
     )]
     golden: Option<PathBuf>,
+    /// Run one case of one kernel, ROLE/VARIANT/PROPERTY, drawn from --seed
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "golden"]
+    )]
+    case: Option<String>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -233,6 +247,8 @@ impl Cli {
         let result = match self.command {
             Command::Ab(args) => run_ab(&args),
             Command::Check(args) => run_check(&args),
+            Command::Mutants(args) => cases::run_mutants(&args),
+            Command::Kernels(args) => kernels::run(&args),
             Command::Plan(args) => run_plan(&args),
             Command::Report(args) => run_report(&args),
             Command::Doctor(args) => run_doctor(&args),
@@ -397,6 +413,10 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
 }
 
 fn run_check(args: &CheckArgs) -> Result<u8> {
+    if let Some(id) = &args.case {
+        let ModelArgs { seed, adapter, .. } = &args.model;
+        return cases::run_case(id, *seed, adapter.as_deref(), args.model.json);
+    }
     let choices = choices(&args.flags)?;
     if let Some(dir) = &args.golden {
         return run_golden(dir, &choices, &args.model);

@@ -59,6 +59,11 @@ pub fn cache_dir() -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("zerotvm")
 }
 
+/// The folder of golden data, where `ZEROTVM_GOLDEN` names one.
+pub fn golden_dir() -> Option<PathBuf> {
+    var("ZEROTVM_GOLDEN").map(PathBuf::from)
+}
+
 /// Where model files may come from.
 pub fn sources() -> Sources {
     let hub = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| {

@@ -1,6 +1,7 @@
 //! The Zero-TVM workbench's commands, and the only code that sees a GPU.
 
 pub mod ab;
+pub mod cases;
 pub mod check;
 pub mod cli;
 pub mod device;
@@ -9,3 +10,4 @@ pub mod env;
 pub mod golden;
 pub mod kernel;
 pub mod model;
+pub mod mutants;

@@ -46,6 +46,23 @@ fn bad_input_is_explained_with_status_2() {
         ("plan --flag rowwise=1 --flag vec4=1", "exclude each other"),
         ("check --flag splitk=17", "0, or 2 to 16"),
         ("check --model nonsense", "unknown model `nonsense`"),
+        ("check --case rope/rope", "did you mean `rope/rope/drawn`?"),
+        ("check --case rope/rope/drawn --tokens 3", "--tokens"),
+        (
+            "mutants --mutant gamma_plus",
+            "did you mean `gamma_plus_one`?",
+        ),
+        (
+            "mutants --mutant gamma_plus_one --variant rope",
+            "no mutant of",
+        ),
+        ("mutants --variant ropes", "did you mean `rope`?"),
+        ("kernels", "Usage"),
+        ("kernels show ropes", "did you mean `rope`?"),
+        (
+            "kernels show rope --model phi3",
+            "did you mean `phi3-mini`?",
+        ),
         ("ab --flag ctx", "a setting, not a flag"),
         ("ab --flag splitk --values 8", "expected two values"),
         ("ab --flag splitk --values 0,x", "`x` is not one of its"),
@@ -69,6 +86,36 @@ fn bad_input_is_explained_with_status_2() {
     }
     let left = std::fs::read_dir(&folder).expect("folder").count();
     assert_eq!(left, 1, "refused commands leave nothing behind");
+}
+
+#[test]
+fn kernels_are_listed_and_shown() {
+    let folder = folder("kernels");
+    let document = |args: &[&str]| {
+        let (output, errors) = run(&mut zerotvm(&folder, args));
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {errors}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one document")
+    };
+    let list = document(&["kernels", "list", "--json"]);
+    let rows = list["variants"].as_array().expect("a list");
+    assert_eq!(rows.len(), kernels::variants::VARIANTS.len(), "variants");
+    let row = |id: &str| {
+        let row = rows.iter().find(|row| row["variant"] == id);
+        row.unwrap_or_else(|| panic!("{id} is listed"))
+    };
+    let needs = serde_json::json!(["shader-f16", "K % 1024 == 0"]);
+    assert_eq!(row("int4_matmul_vec4")["needs"], needs, "vec4");
+    let flags = serde_json::json!(["rowwise=1", "texture=1"]);
+    assert_eq!(row("fused_ffn_row_texture")["flags"], flags, "texture");
+    let shown = document(&["kernels", "show", "rope", "--model", "phi3-mini", "--json"]);
+    let (output, _) = run(&mut zerotvm(
+        &folder,
+        &["kernels", "show", "rope", "--model", "phi3-mini"],
+    ));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let wgsl = shown["wgsl"].as_str().expect("text");
+    assert_eq!(text.trim_end(), wgsl.trim_end(), "the same text");
+    assert!(wgsl.contains("const HEAD_DIM = 96;"), "of the model named");
 }
 
 #[test]

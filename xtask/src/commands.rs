@@ -67,6 +67,18 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         model: Model::Option,
     },
     HarnessCommand {
+        name: "mutants",
+        about: "Break every kernel in many ways; some case must fail on each",
+        device: Device::Always,
+        model: Model::None,
+    },
+    HarnessCommand {
+        name: "kernels",
+        about: "List the variants, or print the WGSL of one; opens no device",
+        device: Device::Never,
+        model: Model::None,
+    },
+    HarnessCommand {
         name: "plan",
         about: "Print the dispatches of one token, by role; opens no device",
         device: Device::With("--adapter"),
@@ -134,8 +146,8 @@ impl HarnessCommand {
         let model = || value_of(args, "--model").unwrap_or_else(|| DEFAULT_MODEL.into());
         let model = match self.model {
             Model::None => None,
-            // A golden folder holds its own checkpoint.
-            Model::Option if given("--golden") => None,
+            // A golden folder holds its own checkpoint, a case draws its operands.
+            Model::Option if given("--golden") || given("--case") => None,
             Model::Option => match value_of(args, "--weights") {
                 None => Some(model()),
                 Some(weights) if weights == "gguf" => Some(model()),
@@ -259,7 +271,12 @@ mod tests {
 
     #[test]
     fn text_commands_need_nothing() {
-        for line in ["plan --model phi3-mini", "report", "convert a.gguf out"] {
+        for line in [
+            "plan --model phi3-mini",
+            "kernels list",
+            "report",
+            "convert a.gguf out",
+        ] {
             assert_eq!(needs(line), need(None, None), "{line}");
         }
     }
@@ -289,6 +306,10 @@ mod tests {
         );
         assert_eq!(needs("check --golden DIR"), need(Some(true), None));
         assert_eq!(
+            needs("check --case rope/rope/drawn --seed 1"),
+            need(Some(true), None)
+        );
+        assert_eq!(
             needs("check -- --model phi3-mini"),
             need(Some(true), Some(DEFAULT_MODEL))
         );
@@ -313,7 +334,7 @@ mod tests {
     fn an_unknown_command_lists_what_exists_and_the_nearest() {
         let message = unknown(OsStr::new("chekc"));
         assert!(message.contains("did you mean `check`?"), "{message}");
-        assert!(message.contains("ab, check, plan"), "{message}");
+        assert!(message.contains("ab, check, mutants"), "{message}");
         assert!(message.contains("test, ci, tidy"), "{message}");
         assert!(!unknown(OsStr::new("frobnicate")).contains("did you mean"));
         assert!(unknown(OsStr::new("tset")).contains("`test`"));

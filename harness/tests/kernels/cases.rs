@@ -1,881 +1,102 @@
-//! One function per role: operands in, what the kernel gave beside what the
-//! reference expects of exactly these operands.
+//! Every case of every variant of a role: its properties, drawn from seeds, and
+//! its golden vectors.
+//!
+//! The seeds follow from one: `PROPTEST_RNG_SEED` sets it and `PROPTEST_CASES`
+//! how many cases are drawn. A failure prints the command that runs it again.
 
-use crate::data::Packed;
-use anyhow::{Result, ensure};
-use half::f16;
-use harness::{
-    check::{head_form, merges, norm_form, score_form, sum_form},
-    device::Gpu,
-    kernel::{Case, Operand, Outputs, Runner},
-};
-use kernels::{
-    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
-    flag::{Choices, FLAGS},
-    kv::{PAGE_SIZE, Side, pages_for},
-    models::{self, Family},
-    plan::fold,
-    variants::WIDE_THREADS,
-};
-use reference::{
-    Expected,
-    bounds::{Store, Trig},
-    numerics::decode,
-    roles::{
-        add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qk_norm,
-        qk_norm_rope_append::{self, HeadNorm},
-        qkv_fused::{self, QkvShape},
-        rms_norm, rope,
-    },
-};
+#![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
 
-/// A model of one small layer; a case overrides what matters to it.
-pub(crate) fn model() -> ModelSpec {
-    ModelSpec {
-        id: "case".into(),
-        title: "Case".into(),
-        aliases: vec![],
-        hidden_size: 64,
-        num_hidden_layers: 1,
-        num_attention_heads: 2,
-        num_key_value_heads: 1,
-        head_dim: 32,
-        intermediate_size: 64,
-        vocab_size: 40,
-        rotary_dim: 32,
-        max_pages: 8,
-        ..models::find("smollm2-135m").expect("registered")
-    }
-}
+use crate::support;
+use harness::cases::{self, Bench, Case, DRAWN, SEED};
+use kernels::Role;
+use proptest::test_runner::{Config, RngSeed};
+use std::collections::BTreeSet;
 
-/// The same model with a norm of heads.
-pub(crate) fn with_head_norm(spec: &ModelSpec) -> ModelSpec {
-    ModelSpec {
-        family: Family::Qwen3,
-        ..spec.clone()
-    }
-}
+/// Cases drawn of a property in the slower sweep.
+const ALL_DRAWN: usize = 200;
 
-/// One output of a kernel, and what it may be.
-#[derive(Debug)]
-pub(crate) struct Judged {
-    pub(crate) name: &'static str,
-    pub(crate) found: Vec<f64>,
-    pub(crate) expected: Expected,
-}
-
-impl Judged {
-    fn new(name: &'static str, found: Vec<f64>, expected: Expected) -> Self {
-        Self {
-            name,
-            found,
-            expected,
-        }
-    }
-
-    fn exact(name: &'static str, found: Vec<f64>, value: Vec<f64>) -> Self {
-        let limit = vec![0.0; value.len()];
-        Self::new(name, found, Expected { value, limit })
-    }
-
-    /// Every element within its limit, which must say something.
-    pub(crate) fn require(&self) -> Result<()> {
-        let Expected { value, limit } = &self.expected;
-        for (i, (value, limit)) in value.iter().zip(limit).enumerate() {
-            ensure!(
-                value.is_finite() && limit.is_finite(),
-                "{}[{i}]: the case has no finite answer: {value} within {limit}",
-                self.name
-            );
-        }
-        let worst = self.expected.worst(&self.found);
-        if let Some(worst) = worst.filter(|worst| worst.used.is_nan() || worst.used > 1.0) {
-            anyhow::bail!(
-                "{}[{}]: expected {} within {}, found {}",
-                self.name,
-                worst.index,
-                worst.value,
-                worst.limit,
-                worst.found
-            );
-        }
-        Ok(())
-    }
-}
-
-/// A runner with the dispatch limit that grids are folded for.
-#[derive(Debug)]
-pub(crate) struct Bench<'g> {
-    pub(crate) runner: Runner<'g>,
-    /// Workgroups in one dimension: small ones make small cases fold into z.
-    pub(crate) max_groups: u32,
-}
-
-type Operands<'a> = Vec<(&'static str, Operand<'a>)>;
-
-impl<'g> Bench<'g> {
-    pub(crate) fn new(gpu: &'g Gpu) -> Self {
-        Self {
-            runner: Runner::new(gpu),
-            max_groups: 65_535,
-        }
-    }
-
-    /// The dispatch of `variant` in the plan of `spec`: the head's for
-    /// `int4_matmul`. Every flag is off but the one that selects the variant, and
-    /// `rowwise` where that needs it.
-    ///
-    /// # Panics
-    /// When no flag selects it.
-    fn dispatch(&self, variant: Variant, spec: &ModelSpec, parts: u32) -> Dispatch {
-        spec.validate().expect("a possible model");
-        let features = Features {
-            max_workgroups_per_dimension: self.max_groups,
-            ..Features::PUBLISHED
-        };
-        let off: Choices = FLAGS.iter().map(|flag| (flag.name, Value::Off)).collect();
-        let selections = FLAGS.iter().flat_map(|flag| {
-            let on = match flag.name {
-                "splitk" => Value::Count(parts.max(2)),
-                _ => flag.first_on(),
-            };
-            let mut alone = off.clone();
-            alone.insert(flag.name, on);
-            let mut rowwise = alone.clone();
-            rowwise.insert("rowwise", Value::On);
-            [alone, rowwise]
-        });
-        for choices in std::iter::once(off.clone()).chain(selections) {
-            let Ok(settings) = Settings::resolve(&features, &choices) else {
-                continue;
-            };
-            for phase in [Phase::Decode, Phase::Prefill { head: true }] {
-                // A flag that can select nothing here is refused, and is not the one.
-                let Ok(plan) = Plan::build(spec, &settings, &features, phase) else {
+fn every_case(test: &str, role: Role) {
+    let test = format!("cases::{test}");
+    let Some(gpu) = support::adapter(&test) else {
+        return;
+    };
+    let config = Config::default();
+    let seed = match config.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => SEED,
+    };
+    let drawn = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config.cases as usize,
+        None if support::all() => ALL_DRAWN,
+        None => DRAWN,
+    };
+    let of_role = |case: &Case| case.variant().role == role;
+    let mut missing = BTreeSet::new();
+    for case in cases::all().filter(of_role) {
+        let golden = match case.golden_file() {
+            Some(file) if missing.contains(file) => continue,
+            Some(file) => match support::golden_folder(&test, file) {
+                Some(folder) => Some(folder),
+                None => {
+                    missing.insert(file);
                     continue;
-                };
-                let is = |d: &&Dispatch| {
-                    d.variant == variant
-                        && (variant.role != Role::Int4Matmul || d.label == "lm_head")
-                };
-                if let Some(dispatch) = plan.dispatches.iter().find(is) {
-                    return dispatch.clone();
                 }
-            }
-        }
-        panic!("no flag selects {variant} for {spec:?}");
-    }
-
-    fn run(
-        &mut self,
-        variant: Variant,
-        spec: &ModelSpec,
-        dispatch: Dispatch,
-        operands: Operands<'_>,
-    ) -> Result<Outputs> {
-        let case = Case {
-            operands,
-            uniform: dispatch.uniform,
-            grid: dispatch.grid,
+            },
+            None => None,
         };
-        self.runner.run(variant, spec, &case)
-    }
-
-    /// The plan's dispatch of one token, made one of `tokens` tokens of
-    /// `elements` invocations each.
-    fn tokens(&self, dispatch: &mut Dispatch, tokens: usize, elements: usize) {
-        let groups = (tokens * elements).div_ceil(WIDE_THREADS);
-        self.groups(dispatch, groups);
-        for name in ["seq_len", "ntoken"] {
-            if has(dispatch, name) {
-                set(dispatch, name, tokens as u32);
+        let mut bench = Bench::new(&gpu, golden);
+        for seed in case.seeds(seed, drawn) {
+            if let Err(error) = case.run(&mut bench, seed) {
+                panic!("{error:#}");
             }
         }
     }
-
-    fn groups(&self, dispatch: &mut Dispatch, groups: usize) {
-        set(dispatch, "packGridDimX", groups as u32);
-        dispatch.grid = fold(groups, self.max_groups);
-    }
 }
 
-fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {
-    let fields = dispatch.variant.role.uniform();
-    fields.iter().position(|field| field.name == name)
-}
+/// One test for each role.
+macro_rules! roles {
+    ($($name:ident: $role:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            every_case(stringify!($name), Role::$role);
+        })*
 
-fn has(dispatch: &Dispatch, name: &str) -> bool {
-    field(dispatch, name).is_some()
-}
-
-/// Sets a uniform field by name.
-pub(crate) fn set(dispatch: &mut Dispatch, name: &str, value: u32) {
-    let at = field(dispatch, name).expect("a field of the uniform");
-    dispatch.uniform[at] = value;
-}
-
-fn inv_freq(spec: &ModelSpec) -> Vec<f32> {
-    spec.inv_freq().iter().map(|&f| f as f32).collect()
-}
-
-/// `offset` entries that must not be read, then `values`.
-fn behind<T: Copy>(offset: usize, junk: T, values: &[T]) -> Vec<T> {
-    let mut all = vec![junk; offset];
-    all.extend_from_slice(values);
-    all
-}
-
-// ---- norms ----
-
-/// `x` `[T, D]`.
-pub(crate) fn rms_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    x: &[f16],
-    gamma: &[f16],
-) -> Result<Vec<Judged>> {
-    let d = spec.hidden_size;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, x.len() / d);
-    let operands = vec![
-        ("out", Operand::output::<f16>(x.len())),
-        ("x", Operand::data(x)),
-        ("gamma", Operand::data(gamma)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
-    let gamma = decode(gamma);
-    let rows = x.chunks_exact(d).map(|x| {
-        let form = norm_form(variant, d);
-        rms_norm::expected(&decode(x), &gamma, spec.rms_norm_eps, form, Store::F16)
-    });
-    Ok(vec![Judged::new("out", found, concat(rows))])
-}
-
-/// `a` and `b` `[T, D]`.
-pub(crate) fn add_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    a: &[f16],
-    b: &[f16],
-    gamma: &[f16],
-) -> Result<Vec<Judged>> {
-    let d = spec.hidden_size;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, a.len() / d);
-    let operands = vec![
-        ("a", Operand::data(a)),
-        ("b", Operand::data(b)),
-        ("gamma", Operand::data(gamma)),
-        ("normed", Operand::output::<f16>(a.len())),
-        ("residual", Operand::output::<f16>(a.len())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let gamma = decode(gamma);
-    let rows: Vec<_> = a
-        .chunks_exact(d)
-        .zip(b.chunks_exact(d))
-        .map(|(a, b)| {
-            let (a, b, form) = (decode(a), decode(b), norm_form(variant, d));
-            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, Store::F16)
-        })
-        .collect();
-    Ok(vec![
-        Judged::new(
-            "residual",
-            found.f16("residual"),
-            concat(rows.iter().map(|row| row.residual.clone())),
-        ),
-        Judged::new(
-            "normed",
-            found.f16("normed"),
-            concat(rows.iter().map(|row| row.normed.clone())),
-        ),
-    ])
-}
-
-fn concat(rows: impl Iterator<Item = Expected>) -> Expected {
-    Expected::from_pairs(rows.flat_map(|row| row.value.into_iter().zip(row.limit)))
-}
-
-/// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`.
-pub(crate) fn qk_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
-) -> Result<Vec<Judged>> {
-    let spec = &with_head_norm(spec);
-    let tokens = qkv.len() / spec.qkv_dim();
-    let heads = spec.num_attention_heads + spec.num_key_value_heads;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    set(&mut dispatch, "seq_len", tokens as u32);
-    bench.groups(&mut dispatch, tokens * heads);
-    // A token past `seq_len` must stay as it is.
-    let mut before = qkv.to_vec();
-    before.resize(qkv.len() + spec.qkv_dim(), f16::ONE);
-    let operands = vec![
-        ("qkv", Operand::data(&before)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
-    ];
-    let after = bench.run(variant, spec, dispatch, operands)?.halves("qkv");
-    let (after, rest) = after.split_at(qkv.len());
-    let shape = QkvShape::of(spec);
-    let form = head_form(variant, spec.head_dim);
-    let [q_gamma, k_gamma] = gammas.map(decode);
-    let (mut found, mut expected) = ([vec![], vec![]], [vec![], vec![]]);
-    let (mut v_found, mut v) = (bits(rest), bits(&before[qkv.len()..]));
-    let rows = qkv.chunks_exact(spec.qkv_dim());
-    for (before, after) in rows.zip(after.chunks_exact(spec.qkv_dim())) {
-        let values = spec.q_dim() + spec.kv_dim();
-        v_found.extend(bits(&after[values..]));
-        v.extend(bits(&before[values..]));
-        let (before, after) = (decode(before), decode(after));
-        let (before, after) = (shape.split(&before), shape.split(&after));
-        found[0].extend_from_slice(after.q);
-        found[1].extend_from_slice(after.k);
-        for (x, gamma, to) in [(before.q, &q_gamma, 0), (before.k, &k_gamma, 1)] {
-            let eps = spec.rms_norm_eps;
-            expected[to].push(qk_norm::expected(x, gamma, eps, form, Store::F16));
+        #[test]
+        fn every_role_has_its_test_and_every_variant_a_drawn_property() {
+            assert_eq!([$(Role::$role),*], *Role::ALL, "the roles with a test");
+            for variant in kernels::variants::VARIANTS {
+                let id = format!("{}/{variant}/drawn", variant.role);
+                cases::find(&id).expect("a drawn property");
+            }
         }
-    }
-    let [q_found, k_found] = found;
-    let [q, k] = expected.map(|rows| concat(rows.into_iter()));
-    Ok(vec![
-        Judged::new("q", q_found, q),
-        Judged::new("k", k_found, k),
-        Judged::exact("v and what follows", v_found, v),
-    ])
-}
-
-// ---- matrices ----
-
-/// `w` `[V, D]` as the head.
-pub(crate) fn int4_matmul(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    w: &Packed,
-    x: &[f16],
-) -> Result<Vec<Judged>> {
-    let spec = ModelSpec {
-        hidden_size: w.k,
-        vocab_size: w.rows,
-        ..model()
     };
-    let dispatch = bench.dispatch(variant, &spec, 0);
-    let operands = vec![
-        ("out", Operand::output::<f16>(w.rows)),
-        ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-    ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
-    let form = sum_form(variant, w.k);
-    let expected = int4_matmul::expected(w.matrix(), &decode(x), form, Store::F16);
-    Ok(vec![Judged::new("out", found, expected)])
 }
 
-/// `w` `[2 F, D]`; only the first `units` of the F outputs are asked for, and
-/// the others must stay as they are.
-pub(crate) fn fused_ffn(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    w: &Packed,
-    x: &[f16],
-    units: usize,
-) -> Result<Vec<Judged>> {
-    let f = w.rows / 2;
-    let spec = ModelSpec {
-        hidden_size: w.k,
-        intermediate_size: f,
-        ..model()
-    };
-    let mut dispatch = bench.dispatch(variant, &spec, 0);
-    set(&mut dispatch, "packGridDimX", units as u32);
-    let groups = units.div_ceil(variant.outputs_per_workgroup());
-    dispatch.grid = fold(groups, bench.max_groups);
-    let operands = vec![
-        ("out", Operand::output::<f16>(f)),
-        ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-    ];
-    let mut found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
-    let rest = found.split_off(units);
-    ensure!(
-        rest.iter().all(|y| y.is_nan()),
-        "a unit past packGridDimX is written"
-    );
-    let form = sum_form(variant, w.k);
-    let mut expected = fused_ffn::expected(w.matrix(), &decode(x), form, Store::F16);
-    expected.value.truncate(units);
-    expected.limit.truncate(units);
-    Ok(vec![Judged::new("out", found, expected)])
+roles! {
+    embedding: Embedding,
+    rms_norm: RmsNorm,
+    qkv_fused: QkvFused,
+    attention: Attention,
+    attention_splitk: AttentionSplitk,
+    attention_combine: AttentionCombine,
+    int4_matmul: Int4Matmul,
+    fused_ffn: FusedFfn,
+    add_norm: AddNorm,
+    kv_append: KvAppend,
+    rope: Rope,
+    qk_norm: QkNorm,
+    qk_norm_rope_append: QkNormRopeAppend,
+    argmax: Argmax,
 }
 
-/// `w` `[V, D]`.
-pub(crate) fn embedding(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    w: &Packed,
-    ids: &[u32],
-) -> Result<Vec<Judged>> {
-    let spec = ModelSpec {
-        hidden_size: w.k,
-        vocab_size: w.rows,
-        ..model()
-    };
-    let mut dispatch = bench.dispatch(variant, &spec, 0);
-    bench.tokens(&mut dispatch, ids.len(), w.k);
-    let operands = vec![
-        ("out", Operand::output::<f16>(ids.len() * w.k)),
-        ("ids", Operand::data(ids)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-    ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
-    let rows: Vec<Expected> = ids
-        .iter()
-        .map(|&id| embedding::expected(w.matrix(), id))
-        .collect::<Result<_, _>>()?;
-    Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
-}
-
-/// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`.
-pub(crate) fn qkv_fused(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    w: &Packed,
-    x: &[f16],
-    cache: &Cache,
-    position: usize,
-) -> Result<Vec<Judged>> {
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    set(
-        &mut dispatch,
-        "position_map_elem_offset",
-        cache.offset as u32,
-    );
-    set(&mut dispatch, "pages_elem_offset", cache.offset as u32);
-    let position_map = behind(cache.offset, i32::MAX, &[position as i32]);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
-    let inv_freq = inv_freq(spec);
-    let operands = vec![
-        ("q_out", Operand::output::<f16>(spec.q_dim())),
-        ("kv_pages", Operand::data(&before)),
-        ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-        ("position_map", Operand::data(&position_map)),
-        ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages").split_off(cache.offset);
-    let at = |side| -> Result<Vec<f16>> {
-        let layout = spec.kv_layout();
-        let all = kv_append::gather(&after, layout, &cache.table, side, position + 1)?;
-        Ok(all[position * spec.kv_dim()..].to_vec())
-    };
-    let (k, v) = (at(Side::K)?, at(Side::V)?);
-    let form = qkv_fused::QkvForm {
-        sum: sum_form(variant, w.k),
-        trig: Trig::CONFORMANT,
-        store: Store::F16,
-    };
-    let expected = qkv_fused::expected(
-        w.matrix(),
-        &decode(x),
-        qkv_fused::QkvShape::of(spec),
-        &rope::Rope::of(spec),
-        position,
-        form,
-    );
-    let mut replaced = cache.pages.clone();
-    let layout = spec.kv_layout();
-    kv_append::compute(&mut replaced, layout, &cache.table, position as i32, &k, &v)?;
-    Ok(vec![
-        Judged::new("q", found.f16("q_out"), expected.q),
-        Judged::new("k", decode(&k), expected.k),
-        Judged::new("v", decode(&v), expected.v),
-        Judged::exact("other slots", bits(&after), bits(&replaced)),
-    ])
-}
-
-/// Bit patterns, so that NaN and the sign of zero compare too.
-fn bits(values: &[f16]) -> Vec<f64> {
-    values.iter().map(|v| f64::from(v.to_bits())).collect()
-}
-
-// ---- rotation and cache ----
-
-/// `qkv` `[T, Q + 2 KV]`.
-pub(crate) fn rope(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    qkv: &[f16],
-    positions: &[i32],
-    offset: usize,
-) -> Result<Vec<Judged>> {
-    let tokens = positions.len();
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.tokens(&mut dispatch, tokens, spec.qkv_dim());
-    set(&mut dispatch, "position_map_elem_offset", offset as u32);
-    let position_map = behind(offset, i32::MAX, positions);
-    let inv_freq = inv_freq(spec);
-    let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("k_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("v_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("qkv", Operand::data(qkv)),
-        ("position_map", Operand::data(&position_map)),
-        ("inv_freq", Operand::data(&inv_freq)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let table = rope::Rope::of(spec);
-    let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
-    for (qkv, &position) in qkv.chunks_exact(spec.qkv_dim()).zip(positions) {
-        let qkv = decode(qkv);
-        let row = qkv_fused::QkvShape::of(spec).split(&qkv);
-        let rotated = |x: &[f64]| {
-            let none = vec![0.0; x.len()];
-            let position = position as usize;
-            rope::expected(&table, x, &none, position, Trig::CONFORMANT, Store::F16)
-        };
-        q.push(rotated(row.q));
-        k.push(rotated(row.k));
-        v.extend_from_slice(row.v);
-    }
-    Ok(vec![
-        Judged::new("q", found.f16("q_out"), concat(q.into_iter())),
-        Judged::new("k", found.f16("k_out"), concat(k.into_iter())),
-        Judged::exact("v", found.f16("v_out"), v),
-    ])
-}
-
-/// Pages with a table: page `i` of the sequence is page `table[i]` of `pages`.
-#[derive(Clone, Debug)]
-pub(crate) struct Cache {
-    pub(crate) pages: Vec<f16>,
-    pub(crate) table: Vec<u32>,
-    /// Entries that stand in front of pages and positions, not to be read.
-    pub(crate) offset: usize,
-}
-
-impl Cache {
-    /// All of `spec`'s pages, each slot NaN.
-    pub(crate) fn empty(spec: &ModelSpec, table: Vec<u32>, offset: usize) -> Self {
-        Self {
-            pages: vec![f16::NAN; spec.max_pages * spec.kv_layout().page_stride()],
-            table,
-            offset,
-        }
-    }
-
-    /// Stores keys and values `[len, KV]` from position 0 on.
-    pub(crate) fn fill(&mut self, spec: &ModelSpec, k: &[f16], v: &[f16]) {
-        let rows = k
-            .chunks_exact(spec.kv_dim())
-            .zip(v.chunks_exact(spec.kv_dim()));
-        for (position, (k, v)) in rows.enumerate() {
-            let layout = spec.kv_layout();
-            kv_append::compute(&mut self.pages, layout, &self.table, position as i32, k, v)
-                .expect("the table lists every page");
-        }
-    }
-}
-
-/// `k` and `v` `[T, KV]`; a negative position is padding.
-pub(crate) fn kv_append(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    cache: &Cache,
-    positions: &[i32],
-    k: &[f16],
-    v: &[f16],
-) -> Result<Vec<Judged>> {
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.tokens(&mut dispatch, positions.len(), spec.kv_dim());
-    set(
-        &mut dispatch,
-        "position_map_elem_offset",
-        cache.offset as u32,
-    );
-    set(&mut dispatch, "pages_elem_offset", cache.offset as u32);
-    let mut position_map = behind(cache.offset, i32::MAX, positions);
-    // A token past `ntoken` would overwrite the first slot.
-    position_map.push(0);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
-    let operands = vec![
-        ("k", Operand::data(k)),
-        ("v", Operand::data(v)),
-        ("kv_pages", Operand::data(&before)),
-        ("position_map", Operand::data(&position_map)),
-        ("page_values", Operand::data(&cache.table)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let mut expected = cache.pages.clone();
-    let kv = spec.kv_dim();
-    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
-    for (&position, (k, v)) in positions.iter().zip(rows) {
-        let layout = spec.kv_layout();
-        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
-    }
-    let expected = behind(cache.offset, f16::NAN, &expected);
-    let after = bits(&found.halves("kv_pages"));
-    Ok(vec![Judged::exact("pages", after, bits(&expected))])
-}
-
-/// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`; a negative
-/// position is padding. `cache.offset` is not used: the uniform has none.
-pub(crate) fn qk_norm_rope_append(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
-    cache: &Cache,
-    positions: &[i32],
-) -> Result<Vec<Judged>> {
-    let spec = &with_head_norm(spec);
-    let tokens = positions.len();
-    let heads = spec.num_attention_heads + 2 * spec.num_key_value_heads;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    set(&mut dispatch, "seq_len", tokens as u32);
-    bench.groups(&mut dispatch, tokens * heads);
-    // A token past `seq_len` would overwrite the first slot.
-    let mut position_map = positions.to_vec();
-    position_map.push(0);
-    let inv_freq = inv_freq(spec);
-    let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("kv_pages", Operand::data(&cache.pages)),
-        ("qkv", Operand::data(qkv)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
-        ("position_map", Operand::data(&position_map)),
-        ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages");
-    let q_found = found.f16("q_out");
-    let [q_gamma, k_gamma] = gammas.map(decode);
-    let norm = HeadNorm {
-        q_gamma: &q_gamma,
-        k_gamma: &k_gamma,
-        eps: spec.rms_norm_eps,
-    };
-    let form = qkv_fused::QkvForm {
-        sum: head_form(variant, spec.head_dim),
-        trig: Trig::CONFORMANT,
-        store: Store::F16,
-    };
-    let layout = spec.kv_layout();
-    let table = rope::Rope::of(spec);
-    let mut replaced = cache.pages.clone();
-    let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
-    let (mut written, mut k_found, mut v_found) = (vec![], vec![], vec![]);
-    let rows = qkv.chunks_exact(spec.qkv_dim());
-    let queries = q_found.chunks_exact(spec.q_dim());
-    for ((row, query), &position) in rows.zip(queries).zip(positions) {
-        let Ok(at) = usize::try_from(position) else {
-            let skipped = query.iter().all(|q| q.is_nan());
-            ensure!(skipped, "queries of padding are written");
-            continue;
-        };
-        let stored = |side| -> Result<Vec<f16>> {
-            let all = kv_append::gather(&after, layout, &cache.table, side, at + 1)?;
-            Ok(all[at * spec.kv_dim()..].to_vec())
-        };
-        let (key, value) = (stored(Side::K)?, stored(Side::V)?);
-        kv_append::compute(&mut replaced, layout, &cache.table, position, &key, &value)?;
-        let shape = QkvShape::of(spec);
-        let expected = qk_norm_rope_append::expected(&decode(row), shape, norm, &table, at, form);
-        written.extend_from_slice(query);
-        k_found.extend(decode(&key));
-        v_found.extend(decode(&value));
-        q.push(expected.q);
-        k.push(expected.k);
-        v.push(expected.v);
-    }
-    Ok(vec![
-        Judged::new("q", written, concat(q.into_iter())),
-        Judged::new("k", k_found, concat(k.into_iter())),
-        Judged::new("v", v_found, concat(v.into_iter())),
-        Judged::exact("other slots", bits(&after), bits(&replaced)),
-    ])
-}
-
-// ---- attention ----
-
-/// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
-#[derive(Clone, Debug)]
-pub(crate) struct Attended {
-    pub(crate) q: Vec<f16>,
-    pub(crate) k: Vec<f16>,
-    pub(crate) v: Vec<f16>,
-    /// At least the pages of the sequence, in any order.
-    pub(crate) table: Vec<u32>,
-    /// Entries of other sequences in front of the table's.
-    pub(crate) first_page: usize,
-    /// Entries in front of pages, lengths and page tables.
-    pub(crate) offset: usize,
-}
-
-impl Attended {
-    fn len(&self, spec: &ModelSpec) -> usize {
-        self.k.len() / spec.kv_dim()
-    }
-
-    /// Runs the role; `out` is its output.
-    fn run(
-        &self,
-        bench: &mut Bench<'_>,
-        variant: Variant,
-        spec: &ModelSpec,
-        parts: u32,
-        out: (&'static str, Operand<'_>),
-    ) -> Result<Outputs> {
-        let len = self.len(spec);
-        let mut cache = Cache::empty(spec, self.table.clone(), self.offset);
-        cache.fill(spec, &self.k, &self.v);
-        // Wide loads take eight elements, so pages start at a multiple of eight.
-        let pages_offset = 8 * self.offset;
-        let pages = behind(pages_offset, f16::NAN, &cache.pages);
-        let first = self.first_page as i32;
-        let indptr = [first, first + pages_for(len) as i32];
-        let indptr = behind(self.offset, i32::MAX, &indptr);
-        let lengths = behind(self.offset, i32::MAX, &[len as i32, 0, 0]);
-        let table = behind(self.first_page, 0, &self.table);
-        let table = behind(self.offset, 0, &table);
-        let mut dispatch = bench.dispatch(variant, spec, parts);
-        set(&mut dispatch, "pages_elem_offset", pages_offset as u32);
-        for name in [
-            "page_indptr_elem_offset",
-            "page_values_elem_offset",
-            "length_info_elem_offset",
-        ] {
-            set(&mut dispatch, name, self.offset as u32);
-        }
-        let operands = vec![
-            ("q", Operand::data(&self.q)),
-            ("page_indptr", Operand::data(&indptr)),
-            ("page_values", Operand::data(&table)),
-            ("kv_pages", Operand::data(&pages)),
-            ("length_info", Operand::data(&lengths)),
-            out,
-        ];
-        bench.run(variant, spec, dispatch, operands)
-    }
-}
-
-pub(crate) fn attention(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-) -> Result<Vec<Judged>> {
-    let out = ("out", Operand::output::<f16>(spec.q_dim()));
-    let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, merges(variant));
-    Ok(vec![Judged::new("out", found, expected)])
-}
-
-/// What attention in one piece (`merges` 0) or in parts (1) must give.
-pub(crate) fn whole(spec: &ModelSpec, attended: &Attended, merges: usize) -> Expected {
-    let form = attention::AttentionForm {
-        score: score_form(spec.head_dim),
-        merges,
-        store: Store::F16,
-    };
-    let Attended { q, k, v, .. } = attended;
-    let shape = attention::AttentionShape::of(spec);
-    attention::expected(&decode(q), &decode(k), &decode(v), shape, form)
-}
-
-fn partials_len(spec: &ModelSpec, parts: u32) -> usize {
-    spec.num_attention_heads * parts as usize * kernels::kv::partial_len(spec.head_dim)
-}
-
-pub(crate) fn attention_splitk(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let out = (
-        "partials",
-        Operand::output::<f32>(partials_len(spec, parts)),
-    );
-    let found = attended.run(bench, variant, spec, parts, out)?;
-    let Attended { q, k, v, .. } = attended;
-    let expected = attention_splitk::expected(
-        &decode(q),
-        &decode(k),
-        &decode(v),
-        attention::AttentionShape::of(spec),
-        parts as usize,
-        score_form(spec.head_dim),
-        merges(variant),
-    );
-    Ok(vec![Judged::new(
-        "partials",
-        found.f32("partials"),
-        expected,
-    )])
-}
-
-pub(crate) fn attention_combine(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    partials: &[f32],
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let dispatch = bench.dispatch(variant, spec, parts);
-    let operands = vec![
-        ("partials", Operand::data(partials)),
-        ("out", Operand::output::<f16>(spec.q_dim())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
-    let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
-    let (head_dim, parts) = (spec.head_dim, parts as usize);
-    let expected = attention_combine::expected(&partials, head_dim, parts, Store::F16);
-    Ok(vec![Judged::new("out", found, expected)])
-}
-
-// ---- sampling ----
-
-pub(crate) fn argmax(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    logits: &[f16],
-) -> Result<Vec<Judged>> {
-    let spec = ModelSpec {
-        vocab_size: logits.len(),
-        ..model()
-    };
-    let dispatch = bench.dispatch(variant, &spec, 0);
-    let operands = vec![
-        ("logits", Operand::data(logits)),
-        ("token", Operand::output::<i32>(1)),
-    ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.i32("token");
-    let expected = argmax::compute(&decode(logits)).expect("logits without NaN");
-    let found = found.into_iter().map(f64::from).collect();
-    Ok(vec![Judged::exact("token", found, vec![expected as f64])])
-}
-
-/// Positions that a cache of `spec` holds.
-pub(crate) fn last_slot(spec: &ModelSpec) -> usize {
-    spec.max_pages * PAGE_SIZE - 1
+#[test]
+fn ids_are_unique_and_an_unknown_one_lists_them_all() {
+    let ids: Vec<String> = cases::all().map(|case| case.id()).collect();
+    let unique: BTreeSet<&String> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len(), "ids");
+    let error = cases::find("rope/rope/drown")
+        .expect_err("a slip")
+        .to_string();
+    assert!(error.contains("did you mean `rope/rope/drawn`?"), "{error}");
+    assert!(ids.iter().all(|id| error.contains(id)), "{error}");
 }

@@ -6,7 +6,5 @@
 mod support;
 
 mod cases;
-mod data;
-mod golden;
-mod properties;
+mod mutants;
 mod runner;

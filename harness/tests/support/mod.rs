@@ -65,6 +65,13 @@ pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
     found
 }
 
+/// The folder of golden data that has this file; as [`golden`].
+pub(crate) fn golden_folder(test: &str, file: &str) -> Option<PathBuf> {
+    let found = golden(test, file)?;
+    let depth = Path::new(file).components().count();
+    found.ancestors().nth(depth).map(Path::to_owned)
+}
+
 /// Whether the slower sweeps run too (`cargo xtask test --all`).
 pub(crate) fn all() -> bool {
     std::env::var_os("ZEROTVM_TEST_ALL").is_some()

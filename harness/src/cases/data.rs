@@ -1,7 +1,7 @@
 //! Seeded operands, ordinary and adversarial.
 
+use crate::model::split_mix;
 use half::f16;
-use harness::model::split_mix;
 use kernels::quant::{CODES_PER_WORD, QuantFormat};
 use reference::Matrix;
 
@@ -158,5 +158,52 @@ impl Values {
             all.swap(i, self.below(i + 1));
         }
         all
+    }
+}
+
+/// What the logits are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Logits {
+    Ordinary,
+    /// All equal: the lowest index wins.
+    Equal,
+    /// The greatest stands in several places.
+    Ties,
+    /// All below zero.
+    Negative,
+    /// All minus infinity but one.
+    AlmostAllInfinite,
+    /// The last is the greatest.
+    Last,
+}
+
+pub(crate) const LOGITS: [Logits; 6] = [
+    Logits::Ordinary,
+    Logits::Equal,
+    Logits::Ties,
+    Logits::Negative,
+    Logits::AlmostAllInfinite,
+    Logits::Last,
+];
+
+impl Logits {
+    pub(crate) fn of(self, values: &mut Values, vocab: usize) -> Vec<f16> {
+        let mut logits = values.f16s(vocab, Kind::Ordinary, 4.0);
+        match self {
+            Self::Ordinary => {}
+            Self::Equal => logits.fill(f16::from_f64(-1.5)),
+            Self::Ties => {
+                for _ in 0..8 {
+                    logits[values.below(vocab)] = f16::from_f64(300.0);
+                }
+            }
+            Self::Negative => logits.iter_mut().for_each(|x| *x = -f16::ONE - x.max(-*x)),
+            Self::AlmostAllInfinite => {
+                logits.fill(f16::NEG_INFINITY);
+                logits[values.below(vocab)] = f16::MIN;
+            }
+            Self::Last => logits[vocab - 1] = f16::MAX,
+        }
+        logits
     }
 }

@@ -1,0 +1,277 @@
+//! What a case runs on: a runner, the dispatch that the plan makes of a variant,
+//! and the judgement of an output. An edit of the rendered text stands here too,
+//! so that a mutant goes through exactly the cases that its variant does.
+
+use crate::{
+    device::Gpu,
+    kernel::{Case, Operand, Outputs, Runner},
+};
+use anyhow::{Context as _, Result, ensure};
+use generators::Shader;
+use kernels::{
+    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    flag::{Choices, FLAGS},
+    models,
+    plan::fold,
+    variants::WIDE_THREADS,
+};
+use reference::Expected;
+use std::path::PathBuf;
+
+/// A model of one small layer; a case overrides what matters to it.
+pub fn model() -> ModelSpec {
+    ModelSpec {
+        id: "case".into(),
+        title: "Case".into(),
+        aliases: vec![],
+        hidden_size: 64,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 32,
+        intermediate_size: 64,
+        vocab_size: 40,
+        rotary_dim: 32,
+        max_pages: 8,
+        ..models::find("smollm2-135m").expect("registered")
+    }
+}
+
+/// One output of a kernel, and what it may be.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) name: &'static str,
+    pub(crate) found: Vec<f64>,
+    pub(crate) expected: Expected,
+}
+
+impl Judged {
+    pub(crate) fn new(name: &'static str, found: Vec<f64>, expected: Expected) -> Self {
+        Self {
+            name,
+            found,
+            expected,
+        }
+    }
+
+    pub(crate) fn exact(name: &'static str, found: Vec<f64>, value: Vec<f64>) -> Self {
+        let limit = vec![0.0; value.len()];
+        Self::new(name, found, Expected { value, limit })
+    }
+
+    /// Every element within its limit, which must say something.
+    pub(crate) fn require(&self) -> Result<()> {
+        let Expected { value, limit } = &self.expected;
+        for (i, (value, limit)) in value.iter().zip(limit).enumerate() {
+            ensure!(
+                value.is_finite() && limit.is_finite(),
+                "{}[{i}]: the case has no finite answer: {value} within {limit}",
+                self.name
+            );
+        }
+        let worst = self.expected.worst(&self.found);
+        if let Some(worst) = worst.filter(|worst| worst.used.is_nan() || worst.used > 1.0) {
+            anyhow::bail!(
+                "{}[{}]: expected {} within {}, found {}",
+                self.name,
+                worst.index,
+                worst.value,
+                worst.limit,
+                worst.found
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A change of one variant's rendered text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The variant whose text it changes.
+    pub variant: Variant,
+    /// What is replaced; it stands in the text exactly once.
+    pub find: &'static str,
+    /// What stands there instead.
+    pub replace: &'static str,
+}
+
+impl Edit {
+    /// The changed text of the variant for a model.
+    ///
+    /// # Errors
+    /// When the text has the place not exactly once, or naga refuses the change.
+    pub fn apply(&self, spec: &ModelSpec) -> Result<Shader> {
+        let text = generators::render(self.variant, spec)?.wgsl;
+        let places = text.matches(self.find).count();
+        ensure!(
+            places == 1,
+            "{}: expected `{}` once in the rendered text, found it {places} times",
+            self.variant,
+            self.find
+        );
+        let text = text.replace(self.find, self.replace);
+        generators::shader(self.variant, text).context("after the edit")
+    }
+}
+
+/// A runner with the dispatch limit that grids are folded for.
+#[derive(Debug)]
+pub struct Bench<'g> {
+    runner: Runner<'g>,
+    /// Workgroups in one dimension: small ones make small cases fold into z.
+    pub(crate) max_groups: u32,
+    /// The folder of golden data, where there is one.
+    pub(crate) golden: Option<PathBuf>,
+    edit: Option<Edit>,
+    /// Why the edit could not be applied, where it could not.
+    refused: Option<String>,
+}
+
+pub(crate) type Operands<'a> = Vec<(&'static str, Operand<'a>)>;
+
+impl<'g> Bench<'g> {
+    /// A bench for the text as it is rendered.
+    pub const fn new(gpu: &'g Gpu, golden: Option<PathBuf>) -> Self {
+        Self {
+            runner: Runner::new(gpu),
+            max_groups: 65_535,
+            golden,
+            edit: None,
+            refused: None,
+        }
+    }
+
+    /// The same with a variant's text changed.
+    pub fn edited(gpu: &'g Gpu, golden: Option<PathBuf>, edit: Edit) -> Self {
+        Self {
+            edit: Some(edit),
+            ..Self::new(gpu, golden)
+        }
+    }
+
+    /// Why the edit could not be applied in a case that ran, where it could not:
+    /// that case says nothing of the edit.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// The dispatch of `variant` in the plan of `spec`: the head's for
+    /// `int4_matmul`.
+    ///
+    /// # Panics
+    /// When no flag selects it.
+    pub(crate) fn dispatch(&self, variant: Variant, spec: &ModelSpec, parts: u32) -> Dispatch {
+        spec.validate().expect("a possible model");
+        let features = Features {
+            max_workgroups_per_dimension: self.max_groups,
+            ..Features::PUBLISHED
+        };
+        match selection(variant, spec, &features, parts) {
+            Some((_, dispatch)) => dispatch,
+            None => panic!("no flag selects {variant} for {spec:?}"),
+        }
+    }
+
+    fn shader(&mut self, variant: Variant, spec: &ModelSpec) -> Result<Shader> {
+        match self.edit {
+            Some(edit) if edit.variant == variant => edit.apply(spec).inspect_err(|error| {
+                self.refused = Some(format!("{error:#}"));
+            }),
+            _ => Ok(generators::render(variant, spec)?),
+        }
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        variant: Variant,
+        spec: &ModelSpec,
+        dispatch: Dispatch,
+        operands: Operands<'_>,
+    ) -> Result<Outputs> {
+        let case = Case {
+            operands,
+            uniform: dispatch.uniform,
+            grid: dispatch.grid,
+        };
+        let shader = self.shader(variant, spec)?;
+        self.runner.run_shader(&shader, &case)
+    }
+
+    /// The plan's dispatch of one token, made one of `tokens` tokens of
+    /// `elements` invocations each.
+    pub(crate) fn tokens(&self, dispatch: &mut Dispatch, tokens: usize, elements: usize) {
+        let groups = (tokens * elements).div_ceil(WIDE_THREADS);
+        self.groups(dispatch, groups);
+        for name in ["seq_len", "ntoken"] {
+            if has(dispatch, name) {
+                set(dispatch, name, tokens as u32);
+            }
+        }
+    }
+
+    pub(crate) fn groups(&self, dispatch: &mut Dispatch, groups: usize) {
+        set(dispatch, "packGridDimX", groups as u32);
+        dispatch.grid = fold(groups, self.max_groups);
+    }
+}
+
+/// The fewest flags that select `variant` for `spec`, every other one off, and
+/// the variant's first dispatch in that plan, for `int4_matmul` the head's. None
+/// where no flag selects it, alone or beside `rowwise`.
+pub fn selection(
+    variant: Variant,
+    spec: &ModelSpec,
+    features: &Features,
+    parts: u32,
+) -> Option<(Choices, Dispatch)> {
+    let off: Choices = FLAGS.iter().map(|flag| (flag.name, Value::Off)).collect();
+    let alone = FLAGS.iter().map(|flag| {
+        let on = match flag.name {
+            "splitk" => Value::Count(parts.max(2)),
+            _ => flag.first_on(),
+        };
+        let mut choices = off.clone();
+        choices.insert(flag.name, on);
+        choices
+    });
+    let beside_rowwise = alone.clone().map(|mut choices| {
+        choices.insert("rowwise", Value::On);
+        choices
+    });
+    for choices in std::iter::once(off.clone())
+        .chain(alone)
+        .chain(beside_rowwise)
+    {
+        let Ok(settings) = Settings::resolve(features, &choices) else {
+            continue;
+        };
+        for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+            // A flag that can select nothing here is refused, and is not the one.
+            let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
+                continue;
+            };
+            let is = |d: &&Dispatch| {
+                d.variant == variant && (variant.role != Role::Int4Matmul || d.label == "lm_head")
+            };
+            if let Some(dispatch) = plan.dispatches.iter().find(is) {
+                return Some((choices, dispatch.clone()));
+            }
+        }
+    }
+    None
+}
+
+fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {
+    let fields = dispatch.variant.role.uniform();
+    fields.iter().position(|field| field.name == name)
+}
+
+fn has(dispatch: &Dispatch, name: &str) -> bool {
+    field(dispatch, name).is_some()
+}
+
+/// Sets a uniform field by name.
+pub(crate) fn set(dispatch: &mut Dispatch, name: &str, value: u32) {
+    let at = field(dispatch, name).expect("a field of the uniform");
+    dispatch.uniform[at] = value;
+}

@@ -1,0 +1,459 @@
+//! The kernels on golden module vectors. Their inputs are f32, so they are
+//! rounded to f16 first: a kernel is judged tightly against the reference on the
+//! rounded inputs, and against the golden result within the bound that the
+//! golden data's README gives an f16 engine. The reference itself holds the
+//! unrounded vectors in `reference/tests/roles.rs`.
+
+use super::{
+    bench::{Bench, Judged, model},
+    data::{Packed, Values},
+    roles::{self as cases, Attended, Cache},
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use half::f16;
+use kernels::{Features, ModelSpec, Role, Variant, kv::pages_for, variants::VARIANTS};
+use reference::{
+    golden::Golden,
+    numerics::decode,
+    roles::{attention::AttentionShape, attention_splitk},
+};
+
+/// Golden results that a role is held against.
+#[derive(Debug)]
+pub(crate) struct Vectors {
+    /// The role.
+    pub(crate) role: Role,
+    /// Their file in the folder of golden data.
+    pub(crate) file: &'static str,
+    run: fn(&mut Bench<'_>, Variant, &Golden) -> Result<()>,
+}
+
+const fn of(
+    role: Role,
+    file: &'static str,
+    run: fn(&mut Bench<'_>, Variant, &Golden) -> Result<()>,
+) -> Vectors {
+    Vectors { role, file, run }
+}
+
+const DENSE: &str = "modules/dense.safetensors";
+const QUANT: &str = "quant/q4f16_1.safetensors";
+
+/// Every role that has golden results; the others are part of a model's.
+pub(crate) const VECTORS: &[Vectors] = &[
+    of(Role::Embedding, QUANT, embedding),
+    of(Role::RmsNorm, DENSE, norm),
+    of(Role::Attention, DENSE, attention),
+    of(Role::AttentionSplitk, DENSE, attention_splitk),
+    of(Role::AttentionCombine, DENSE, attention_combine),
+    of(Role::Int4Matmul, QUANT, int4_matmul),
+    of(Role::FusedFfn, DENSE, fused_ffn),
+    of(Role::AddNorm, DENSE, norm),
+    of(Role::Rope, DENSE, rope),
+    of(Role::QkNorm, DENSE, qk_norm),
+    of(Role::QkNormRopeAppend, DENSE, qk_norm_rope_append),
+];
+
+impl Vectors {
+    /// Holds a variant against them.
+    pub(crate) fn run(&self, bench: &mut Bench<'_>, variant: Variant) -> Result<()> {
+        let Some(folder) = &bench.golden else {
+            bail!("no folder of golden data; set ZEROTVM_GOLDEN");
+        };
+        let golden = Golden::open(folder.join(self.file))?;
+        (self.run)(bench, variant, &golden)
+    }
+}
+
+/// README of the golden data: relative rms of a dense f16 engine.
+const F16_REL_RMS: f64 = 0.005;
+
+fn f16s(values: &[f32]) -> Vec<f16> {
+    values.iter().map(|&x| f16::from_f32(x)).collect()
+}
+
+/// Requires every output within its limit, and `out` near the golden result.
+fn require(judged: &[Judged], out: &str, golden: &[f32]) -> Result<()> {
+    judged.iter().try_for_each(Judged::require)?;
+    let judged = judged.iter().find(|judged| judged.name == out);
+    near(&judged.context("an output")?.found, golden)
+}
+
+fn near(found: &[f64], golden: &[f32]) -> Result<()> {
+    ensure!(
+        found.len() == golden.len(),
+        "{} elements, the golden result has {}",
+        found.len(),
+        golden.len()
+    );
+    let square = |x: f64| x * x;
+    let differences = found.iter().zip(golden).map(|(f, g)| f - f64::from(*g));
+    let error: f64 = differences.map(square).sum();
+    let size: f64 = golden.iter().map(|g| square(f64::from(*g))).sum();
+    let relative = (error / size).sqrt();
+    ensure!(
+        relative <= F16_REL_RMS,
+        "relative rms {relative:.2e} from the golden result"
+    );
+    Ok(())
+}
+
+/// The name of every result in the file that begins with `wanted`, without
+/// `result` at its end.
+fn results(golden: &Golden, wanted: &str, result: &str) -> Result<Vec<String>> {
+    let names = golden.names()?;
+    let names: Vec<String> = names
+        .iter()
+        .filter(|name| name.starts_with(wanted))
+        .filter_map(|name| name.strip_suffix(result))
+        .map(str::to_owned)
+        .collect();
+    ensure!(!names.is_empty(), "no {wanted}*{result} in the golden data");
+    Ok(names)
+}
+
+/// The number in a dotted name after `key`: `hd64` gives 64.
+fn number(name: &str, key: &str) -> Result<f64> {
+    let mut values = name.split('.').filter_map(|part| part.strip_prefix(key));
+    let number = values.find_map(|value| value.parse().ok());
+    number.with_context(|| format!("{name}: no number after {key}"))
+}
+
+/// Golden rows `[T, D]` and their norm.
+struct Norm {
+    name: String,
+    spec: ModelSpec,
+    x: Vec<f16>,
+    gamma: Vec<f16>,
+    y: Vec<f32>,
+}
+
+fn norms(golden: &Golden) -> Result<Vec<Norm>> {
+    let norm = |name: String| {
+        let (base, eps) = name.split_once(".eps").context("an epsilon in the name")?;
+        let x = golden.f32(&format!("{base}.x"))?;
+        let gamma = f16s(&golden.f32(&format!("{base}.gamma"))?.data);
+        let y = golden.f32(&format!("{name}.y"))?.data;
+        let spec = ModelSpec {
+            hidden_size: x.shape[1],
+            rms_norm_eps: eps.parse()?,
+            ..model()
+        };
+        Ok(Norm {
+            x: f16s(&x.data),
+            name,
+            spec,
+            gamma,
+            y,
+        })
+    };
+    let names = results(golden, "rms.", ".y")?;
+    names.into_iter().map(norm).collect()
+}
+
+fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for norm in norms(golden)? {
+        let (spec, x, gamma) = (&norm.spec, &norm.x, &norm.gamma);
+        if variant.role == Role::RmsNorm {
+            cases::rms_norm(bench, variant, spec, x, gamma)
+                .and_then(|judged| require(&judged, "out", &norm.y))
+        } else {
+            // A delta of zero leaves the residual as it is.
+            let zero = vec![f16::ZERO; x.len()];
+            cases::add_norm(bench, variant, spec, &zero, x, gamma)
+                .and_then(|judged| require(&judged, "normed", &norm.y))
+        }
+        .with_context(|| norm.name.clone())?;
+    }
+    Ok(())
+}
+
+/// The rows that a head is as wide as, each as query, as key and as value.
+fn qk_norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    let mut run = 0;
+    for norm in norms(golden)? {
+        let head = norm.spec.hidden_size;
+        if head > 256 {
+            continue;
+        }
+        let spec = ModelSpec {
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: head,
+            rotary_dim: head,
+            hidden_size: 64,
+            ..norm.spec
+        };
+        let heads = norm.x.chunks_exact(head);
+        let qkv: Vec<f16> = heads.flat_map(|x| [x, x, x].concat()).collect();
+        let gammas = [&norm.gamma[..], &norm.gamma];
+        let judged = cases::qk_norm(bench, variant, &spec, &qkv, gammas)?;
+        for out in ["q", "k"] {
+            require(&judged, out, &norm.y).with_context(|| norm.name.clone())?;
+        }
+        run += 1;
+    }
+    ensure!(run > 0, "no golden norm is as narrow as a head");
+    Ok(())
+}
+
+/// Golden heads `[T, heads, HD]`, each as query, as key and as value, and what
+/// their rotation to the positions is.
+struct Rotation {
+    name: String,
+    spec: ModelSpec,
+    x: Vec<f16>,
+    qkv: Vec<f16>,
+    positions: Vec<i32>,
+    y: Vec<f32>,
+}
+
+fn rotations(golden: &Golden) -> Result<Vec<Rotation>> {
+    let rotation = |name: String| {
+        let x = golden.f32(&format!("{name}.x"))?;
+        let y = golden.f32(&format!("{name}.y"))?.data;
+        let positions = golden.i32(&format!("{name}.pos"))?.data;
+        ensure!(positions.contains(&4095), "{name}: {positions:?}");
+        let heads = x.shape[1];
+        let spec = ModelSpec {
+            num_attention_heads: heads,
+            num_key_value_heads: heads,
+            head_dim: x.shape[2],
+            rotary_dim: number(&name, "rot")? as usize,
+            rope_theta: number(&name, "theta")?,
+            ..model()
+        };
+        let x = f16s(&x.data);
+        let rows = x.chunks_exact(heads * spec.head_dim);
+        let qkv = rows.flat_map(|x| [x, x, x].concat()).collect();
+        Ok(Rotation {
+            name,
+            spec,
+            x,
+            qkv,
+            positions,
+            y,
+        })
+    };
+    let names = results(golden, "rope.", ".y")?;
+    names.into_iter().map(rotation).collect()
+}
+
+fn rope(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for case in rotations(golden)? {
+        let (spec, qkv) = (&case.spec, &case.qkv);
+        let judged = cases::rope(bench, variant, spec, qkv, &case.positions, 0, true)?;
+        require(&judged, "q", &case.y).with_context(|| case.name.clone())?;
+        require(&judged, "k", &case.y).with_context(|| case.name.clone())?;
+    }
+    Ok(())
+}
+
+/// A rotation is linear: of normalised heads it is the golden result over each
+/// head's root mean square.
+fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for case in rotations(golden)? {
+        let spec = ModelSpec {
+            max_pages: 256,
+            ..case.spec
+        };
+        let ones = vec![f16::ONE; spec.head_dim];
+        let heads = case.x.chunks_exact(spec.head_dim);
+        let normed: Vec<f32> = heads
+            .zip(case.y.chunks_exact(spec.head_dim))
+            .flat_map(|(x, y)| {
+                let squares: f64 = x.iter().map(|x| x.to_f64().powi(2)).sum();
+                let scale = (squares / spec.head_dim as f64 + spec.rms_norm_eps).sqrt();
+                y.iter().map(move |&y| (f64::from(y) / scale) as f32)
+            })
+            .collect();
+        let cache = Cache::empty(&spec, Values(2).permutation(spec.max_pages), 0);
+        let judged = cases::qk_norm_rope_append(
+            bench,
+            variant,
+            &spec,
+            &case.qkv,
+            [&ones, &ones],
+            &cache,
+            &case.positions,
+        )?;
+        require(&judged, "q", &normed).with_context(|| case.name.clone())?;
+        require(&judged, "k", &normed).with_context(|| case.name.clone())?;
+    }
+    Ok(())
+}
+
+/// A golden query over shuffled pages.
+struct Decode {
+    name: String,
+    spec: ModelSpec,
+    attended: Attended,
+    out: Vec<f32>,
+}
+
+fn queries(golden: &Golden) -> Result<Vec<Decode>> {
+    let mut values = Values(1);
+    let names = results(golden, "attn.decode.", ".out")?;
+    let query = |name: String| {
+        let tensor = |part: &str| golden.f32(&format!("{name}.{part}"));
+        let (q, k) = (tensor("q")?, tensor("k")?);
+        let spec = ModelSpec {
+            num_attention_heads: q.shape[1],
+            num_key_value_heads: k.shape[1],
+            head_dim: q.shape[2],
+            max_pages: 16,
+            rotary_dim: q.shape[2],
+            ..model()
+        };
+        ensure!(pages_for(k.shape[0]) < spec.max_pages, "{name}: pages");
+        let attended = Attended {
+            q: f16s(&q.data),
+            k: f16s(&k.data),
+            v: f16s(&tensor("v")?.data),
+            table: values.permutation(spec.max_pages),
+            first_page: 0,
+            offset: 0,
+        };
+        let out = tensor("out")?.data;
+        Ok(Decode {
+            name,
+            spec,
+            attended,
+            out,
+        })
+    };
+    names.into_iter().map(query).collect()
+}
+
+fn attention(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for query in queries(golden)? {
+        let judged = cases::attention(bench, variant, &query.spec, &query.attended)?;
+        require(&judged, "out", &query.out).with_context(|| query.name.clone())?;
+    }
+    Ok(())
+}
+
+const PARTS: [u32; 4] = [2, 3, 8, 16];
+
+/// The parts, and what each form of the combination makes of them.
+fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for query in queries(golden)? {
+        let (spec, attended) = (&query.spec, &query.attended);
+        for parts in PARTS {
+            let case = || format!("{} in {parts} parts", query.name);
+            let judged = cases::attention_splitk(bench, variant, spec, attended, parts)?;
+            judged[0].require().with_context(case)?;
+            let partials: Vec<f32> = judged[0].found.iter().map(|&x| x as f32).collect();
+            let combines = VARIANTS.iter();
+            for &combine in combines.filter(|v| v.role == Role::AttentionCombine) {
+                let judged = cases::attention_combine(bench, combine, spec, &partials, parts)?;
+                require(&judged, "out", &query.out).with_context(case)?;
+                let whole = Judged {
+                    name: "out",
+                    found: judged[0].found.clone(),
+                    expected: cases::whole(spec, attended, 1),
+                };
+                whole.require().with_context(case)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The combination of the reference's parts.
+fn attention_combine(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for query in queries(golden)? {
+        let Attended { q, k, v, .. } = &query.attended;
+        let [q, k, v] = [q, k, v].map(|x| decode(x));
+        let shape = AttentionShape::of(&query.spec);
+        for parts in PARTS {
+            let partials = attention_splitk::compute(&q, &k, &v, shape, parts as usize);
+            let partials: Vec<f32> = partials.into_iter().map(|x| x as f32).collect();
+            let judged = cases::attention_combine(bench, variant, &query.spec, &partials, parts)?;
+            require(&judged, "out", &query.out)
+                .with_context(|| format!("{} in {parts} parts", query.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// `fused_ffn` takes gate and up from its own projection. A weight row with one
+/// code 8 at K = 0 and the gate as its scale, and x = (1, 0, ...), make the
+/// projection exactly the gate.
+fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    let tensor = |part: &str| golden.f32(&format!("swiglu.{part}"));
+    let (gate, up, y) = (tensor("gate")?, tensor("up")?, tensor("y")?);
+    let (units, k) = (y.shape[1], 64);
+    let mut x = vec![f16::ZERO; k];
+    x[0] = f16::ONE;
+    let rows = gate
+        .data
+        .chunks_exact(units)
+        .zip(up.data.chunks_exact(units));
+    for ((gate, up), y) in rows.zip(y.data.chunks_exact(units)) {
+        let rows = gate.iter().chain(up);
+        let w = Packed {
+            rows: 2 * units,
+            k,
+            words: [0x7777_7778, 0x7777_7777, 0x7777_7777, 0x7777_7777].repeat(k / 32 * 2 * units),
+            scales: rows.flat_map(|&g| [f16::from_f32(g), f16::ONE]).collect(),
+        };
+        let judged = cases::fused_ffn(bench, variant, &w, &x, units)?;
+        require(&judged, "out", y)?;
+    }
+    Ok(())
+}
+
+/// Golden matrices: name, parts and their dequantised weights.
+fn matrices(golden: &Golden) -> Result<Vec<(String, Packed, Vec<f32>)>> {
+    let matrix = |name: String| {
+        let dequant = golden.f32(&format!("{name}.dequant"))?;
+        let w = Packed {
+            rows: dequant.shape[0],
+            k: dequant.shape[1],
+            words: golden.u32(&format!("{name}.q_weight"))?.data,
+            scales: golden.f16(&format!("{name}.q_scale"))?.data,
+        };
+        Ok((name, w, dequant.data))
+    };
+    let names = results(golden, "q4f16_1.", ".dequant")?;
+    names.into_iter().map(matrix).collect()
+}
+
+fn embedding(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for (name, w, dequant) in matrices(golden)? {
+        let ids: Vec<u32> = (0..w.rows as u32).collect();
+        let judged = cases::embedding(bench, variant, &w, &ids)?;
+        require(&judged, "out", &dequant).with_context(|| name.clone())?;
+        let rounded = dequant.iter().map(|&w| f16::from_f32(w).to_f64());
+        ensure!(
+            judged[0].found.iter().copied().eq(rounded),
+            "{name}: more than one f16 rounding"
+        );
+    }
+    Ok(())
+}
+
+fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    let mut run = 0;
+    for (name, w, _) in matrices(golden)? {
+        let Ok(x) = golden.f32(&format!("{name}.x")) else {
+            ensure!(name.ends_with("allcodes"), "{name}: no activations");
+            continue;
+        };
+        if variant.check(&Features::PUBLISHED, w.k).is_err() {
+            continue;
+        }
+        let y = golden.f32(&format!("{name}.y"))?.data;
+        let rows = x.data.chunks_exact(w.k).zip(y.chunks_exact(w.rows));
+        for (i, (x, y)) in rows.enumerate() {
+            let judged = cases::int4_matmul(bench, variant, &w, &f16s(x))?;
+            require(&judged, "out", y).with_context(|| format!("{name} x {i}"))?;
+            run += 1;
+        }
+    }
+    // Of six shapes of three activations the wide trees take K = 2048 alone.
+    let least = if variant.k_step() == 32 { 18 } else { 3 };
+    ensure!(run >= least, "only {run} products compared");
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The table of mutants, and a handful of them killed; `cargo xtask mutants` runs
+//! them all, and so does the slower sweep.
+
+use crate::support;
+use harness::{
+    cases,
+    mutants::{self, Fate, MUTANTS, Status},
+};
+use kernels::{models, variants::VARIANTS};
+use std::collections::BTreeSet;
+
+/// Equivalent in the sense of the table is an argument; these are not to pile up.
+const OTHER_HARDWARE: usize = 3;
+
+#[test]
+fn ids_are_unique_and_every_mutant_says_what_it_is() {
+    let ids: BTreeSet<&str> = MUTANTS.iter().map(|mutant| mutant.id).collect();
+    assert_eq!(ids.len(), MUTANTS.len(), "ids");
+    assert!(MUTANTS.len() >= 30, "{} mutants", MUTANTS.len());
+    let mut elsewhere = 0;
+    for mutant in MUTANTS {
+        let id = mutant.id;
+        assert!(!mutant.fault.is_empty(), "{id}: a fault");
+        assert_ne!(mutant.find, mutant.replace, "{id}: a change");
+        let variants: BTreeSet<_> = mutant.variants.iter().collect();
+        assert_eq!(variants.len(), mutant.variants.len(), "{id}: variants once");
+        match mutant.fate {
+            Fate::Killed => {}
+            Fate::Equivalent(reason) => assert!(!reason.is_empty(), "{id}: a reason"),
+            Fate::NeedsOtherHardware(reason) => {
+                assert!(!reason.is_empty(), "{id}: a reason");
+                elsewhere += mutant.variants.len();
+            }
+        }
+    }
+    assert!(
+        elsewhere <= OTHER_HARDWARE,
+        "{elsewhere} need other hardware"
+    );
+}
+
+#[test]
+fn every_edit_applies_and_every_variant_has_mutants() {
+    let specs = [
+        cases::model(),
+        models::find("smollm2-135m").expect("registered"),
+    ];
+    let mut edited = BTreeSet::new();
+    for edit in MUTANTS.iter().flat_map(|mutant| mutant.edits()) {
+        edited.insert(edit.variant);
+        for spec in &specs {
+            let shader = edit.apply(spec).unwrap_or_else(|e| panic!("{e:#}"));
+            let text = generators::render(edit.variant, spec).expect("it renders");
+            assert_ne!(shader.sha256, text.sha256, "{edit:?}");
+        }
+    }
+    let all: BTreeSet<_> = VARIANTS.iter().copied().collect();
+    assert_eq!(edited, all, "the variants with mutants");
+}
+
+#[test]
+fn an_edit_without_its_place_is_an_error() {
+    let (_, edit) = mutants::select(Some("gamma_plus_one"), None).expect("in the table")[0];
+    let nowhere = cases::Edit {
+        find: "nowhere",
+        ..edit
+    };
+    let error = nowhere.apply(&cases::model()).expect_err("no place");
+    assert!(error.to_string().contains("0 times"), "{error:#}");
+    let twice = cases::Edit {
+        find: "workgroupBarrier();",
+        ..edit
+    };
+    let error = twice.apply(&cases::model()).expect_err("two places");
+    assert!(error.to_string().contains("2 times"), "{error:#}");
+    let invalid = cases::Edit {
+        replace: "gibberish",
+        ..edit
+    };
+    invalid.apply(&cases::model()).expect_err("naga refuses it");
+}
+
+/// One of each kind of kernel; all of them in the slower sweep.
+const HANDFUL: [&str; 6] = [
+    "nibble_order",
+    "gamma_plus_one",
+    "page_off_by_one",
+    "combine_empty_part",
+    "argmax_barrier_in_tree",
+    "embedding_f32_product",
+];
+
+#[test]
+fn mutants_are_killed() {
+    let test = "mutants::mutants_are_killed";
+    let Some(gpu) = support::adapter(test) else {
+        return;
+    };
+    let mut selected = mutants::select(None, None).expect("all");
+    if !support::all() {
+        selected.retain(|(mutant, _)| HANDFUL.contains(&mutant.id));
+    }
+    let golden = support::golden_folder(test, "modules/dense.safetensors");
+    let report = mutants::run(&gpu, golden.as_deref(), &selected, |_| {}).expect("edits apply");
+    assert!(report.passed(), "{report:#?}");
+    assert_eq!(report.outcomes.len(), selected.len(), "each has an outcome");
+    let equivalent = report.of(Status::Equivalent).count();
+    assert!(equivalent >= 1, "an equivalent one lives");
+}
