@@ -537,15 +537,7 @@ pub fn weights(model: &str, source: Option<&str>, seed: u64) -> Result<Checkpoin
     Ok(weights)
 }
 
-/// Journal and report folders: of the checkout that the working folder lies in,
-/// else under the working folder.
+/// Journal and report folders under the working folder.
 pub fn folders() -> [PathBuf; 2] {
-    let here = std::env::current_dir().unwrap_or_default();
-    let checkout = here
-        .ancestors()
-        .find(|folder| folder.join("results/Cargo.toml").is_file());
-    match checkout {
-        Some(root) if root != here => [root.join("results/data"), root.join("reports")],
-        Some(_) | None => [PathBuf::from("results/data"), PathBuf::from("reports")],
-    }
+    [PathBuf::from("results/data"), PathBuf::from("reports")]
 }
