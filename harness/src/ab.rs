@@ -5,7 +5,7 @@ use crate::{
     check, device,
     engine::{Arm, Engine, Program},
     env,
-    model::{self, Prompt, split_mix},
+    model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
 use half::f16;
@@ -525,16 +525,6 @@ fn sweep(
         }
     }
     Ok(true)
-}
-
-/// Loads weights for an A/B and says where they come from.
-///
-/// # Errors
-/// As [`model::load`].
-pub fn weights(model: &str, source: Option<&str>, seed: u64) -> Result<Checkpoint> {
-    let weights = model::load(model, source, seed)?;
-    eprintln!("{}", weights.provenance().title);
-    Ok(weights)
 }
 
 /// Journal and report folders under the working folder.

@@ -100,6 +100,16 @@ impl ModelArgs {
         Ok(())
     }
 
+    /// The weights, of the model named, and the prompt, with room for `tokens`
+    /// after it.
+    fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
+        let weights = model::load(self.id(), self.weights.as_deref(), self.seed)?;
+        self.require_named(weights.spec())?;
+        let prompt = model::prompt(weights.spec(), self.prompt, self.seed)?;
+        require_room(weights.spec(), prompt.ids.len(), tokens)?;
+        Ok((weights, prompt))
+    }
+
     /// Refuses weights of another model than the one named.
     fn require_named(&self, found: &ModelSpec) -> Result<()> {
         let Some(named) = &self.model else {
@@ -329,14 +339,8 @@ fn run_ab(args: &AbArgs) -> Result<u8> {
     if args.model.is_registered() {
         ab::require_difference(&models::find(args.model.id())?, &gpu.features, &settings)?;
     }
-    let weights = ab::weights(
-        args.model.id(),
-        args.model.weights.as_deref(),
-        args.model.seed,
-    )?;
-    args.model.require_named(weights.spec())?;
-    let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
-    require_room(weights.spec(), prompt.ids.len(), args.tokens)?;
+    let (weights, prompt) = args.model.load(args.tokens)?;
+    eprintln!("{}", weights.provenance().title);
     // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
     let _ = ctrlc::set_handler(|| {
         if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
@@ -425,14 +429,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
     args.model.require_plan(&settings, &gpu.features)?;
-    let weights = model::load(
-        args.model.id(),
-        args.model.weights.as_deref(),
-        args.model.seed,
-    )?;
-    args.model.require_named(weights.spec())?;
-    let prompt = model::prompt(weights.spec(), args.model.prompt, args.model.seed)?;
-    require_room(weights.spec(), prompt.ids.len(), args.tokens)?;
+    let (weights, prompt) = args.model.load(args.tokens)?;
     let context = prompt.ids.len() + args.tokens + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;

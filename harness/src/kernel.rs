@@ -199,11 +199,6 @@ impl Resource {
     }
 }
 
-fn storage(role: Role) -> impl Iterator<Item = &'static Binding> {
-    let bindings = role.bindings().iter();
-    bindings.filter(|binding| binding.access != Access::Uniform)
-}
-
 /// The operands in binding order: every storage binding once, nothing else.
 fn by_binding<'a>(role: Role, case: &Case<'a>) -> Result<Vec<(&'static Binding, Operand<'a>)>> {
     let fields = role.uniform().len();
@@ -213,12 +208,12 @@ fn by_binding<'a>(role: Role, case: &Case<'a>) -> Result<Vec<(&'static Binding, 
             case.uniform.len()
         );
     }
-    let unknown = |name: &str| storage(role).all(|binding| binding.name != name);
+    let unknown = |name: &str| role.storage_bindings().all(|binding| binding.name != name);
     if let Some((name, _)) = case.operands.iter().find(|(name, _)| unknown(name)) {
         bail!("the role has no storage binding `{name}`");
     }
     let mut operands = Vec::new();
-    for binding in storage(role) {
+    for binding in role.storage_bindings() {
         let mut given = case.operands.iter().filter(|(n, _)| *n == binding.name);
         let (Some(&(name, operand)), None) = (given.next(), given.next()) else {
             bail!("expected the operand `{}` once", binding.name);

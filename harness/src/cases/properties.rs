@@ -514,6 +514,16 @@ fn rope(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     )
 }
 
+/// Positions from `first` on, one of them padding where there are enough.
+fn padded_positions(first: usize, tokens: usize, values: &mut Values) -> Vec<i32> {
+    let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
+    if tokens > 2 {
+        let padding = values.below(tokens);
+        positions[padding] = -1;
+    }
+    positions
+}
+
 fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let tokens = || select(&[1_usize, 2, 17, 33][..]);
     let rest = || (max_groups(), any::<u64>());
@@ -528,11 +538,7 @@ fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
             bench.max_groups = *max_groups;
             // From the start, and up to the last slot.
             for first in [0, held - tokens] {
-                let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
-                if tokens > 2 {
-                    let padding = values.below(tokens);
-                    positions[padding] = -1;
-                }
+                let positions = padded_positions(first, tokens, &mut values);
                 let table = values.permutation(spec.max_pages);
                 let mut cache = Cache::empty(spec, table, *offset);
                 let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
@@ -564,11 +570,7 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
             bench.max_groups = *max_groups;
             // From the start, and up to the last slot.
             for first in [0, held - tokens] {
-                let mut positions: Vec<i32> = (first..first + tokens).map(|p| p as i32).collect();
-                if tokens > 2 {
-                    let padding = values.below(tokens);
-                    positions[padding] = -1;
-                }
+                let positions = padded_positions(first, tokens, &mut values);
                 let (qkv, [q, k]) = projections(spec, tokens, *kind, &mut values);
                 let mut cache = Cache::empty(spec, values.permutation(spec.max_pages), 0);
                 let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);

@@ -7,7 +7,6 @@ use kernels::{
     kv::{PAGE_SIZE, pages_for},
     models::{ModelSpec, Shape},
     plan::{Activation, Buffer, Part, State, activation_len},
-    role::Access,
     variants::TEXTURE_WIDTH,
 };
 use reference::{Checkpoint, numerics::decode};
@@ -149,12 +148,7 @@ impl Memory {
         plan: &kernels::Plan,
     ) -> Result<()> {
         for dispatch in &plan.dispatches {
-            let storage = dispatch
-                .variant
-                .role
-                .bindings()
-                .iter()
-                .filter(|b| b.access != Access::Uniform);
+            let storage = dispatch.variant.role.storage_bindings();
             for (binding, &name) in storage.zip(&dispatch.buffers) {
                 if !dispatch.variant.in_texture(binding) || self.textures.contains_key(&name) {
                     continue;

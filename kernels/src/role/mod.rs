@@ -65,6 +65,12 @@ impl Role {
         Self::Argmax,
     ];
 
+    /// Its storage bindings in binding order: what a dispatch binds buffers to.
+    pub fn storage_bindings(self) -> impl Iterator<Item = &'static Binding> {
+        let bindings = self.bindings().iter();
+        bindings.filter(|binding| binding.access != Access::Uniform)
+    }
+
     /// The published name.
     pub const fn name(self) -> &'static str {
         match self {
