@@ -3,18 +3,36 @@
 
 use crate::role::Role;
 
+/// A source file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its path in the repository.
+    pub path: &'static str,
+    /// Its text when this was built.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($name:literal) => {
+        Source {
+            path: concat!("kernels/wgsl/", $name),
+            text: include_str!(concat!("../wgsl/", $name)),
+        }
+    };
+}
+
 /// Body of a role that is written by hand; `None` where a template makes it.
-pub const fn body(role: Role) -> Option<&'static str> {
+pub const fn body(role: Role) -> Option<Source> {
     match role {
-        Role::Embedding => Some(include_str!("../wgsl/embedding.wgsl")),
-        Role::RmsNorm => Some(include_str!("../wgsl/rms_norm.wgsl")),
-        Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
-        Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
-        Role::Rope => Some(include_str!("../wgsl/rope.wgsl")),
-        Role::QkNorm => Some(include_str!("../wgsl/qk_norm.wgsl")),
-        Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
-        Role::Argmax => Some(include_str!("../wgsl/argmax.wgsl")),
-        Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
+        Role::Embedding => Some(source!("embedding.wgsl")),
+        Role::RmsNorm => Some(source!("rms_norm.wgsl")),
+        Role::AddNorm => Some(source!("add_norm.wgsl")),
+        Role::KvAppend => Some(source!("kv_append.wgsl")),
+        Role::Rope => Some(source!("rope.wgsl")),
+        Role::QkNorm => Some(source!("qk_norm.wgsl")),
+        Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
+        Role::Argmax => Some(source!("argmax.wgsl")),
+        Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
         Role::QkvFused
         | Role::Attention
         | Role::AttentionSplitk
@@ -24,11 +42,9 @@ pub const fn body(role: Role) -> Option<&'static str> {
 }
 
 /// Functions that a role's body calls and others share.
-pub const fn library(role: Role) -> &'static str {
+pub const fn library(role: Role) -> Option<Source> {
     match role {
-        Role::QkvFused | Role::Rope | Role::QkNormRopeAppend => {
-            include_str!("../wgsl/cos_sin.wgsl")
-        }
+        Role::QkvFused | Role::Rope | Role::QkNormRopeAppend => Some(source!("cos_sin.wgsl")),
         Role::Embedding
         | Role::RmsNorm
         | Role::AddNorm
@@ -39,6 +55,6 @@ pub const fn library(role: Role) -> &'static str {
         | Role::Attention
         | Role::AttentionSplitk
         | Role::Int4Matmul
-        | Role::FusedFfn => "",
+        | Role::FusedFfn => None,
     }
 }
