@@ -102,7 +102,11 @@ mod tests {
             "let subgroup = 1; let subgrouped = subgroup;",
         ];
         for code in plain {
-            assert_eq!(Dialect::Browser.of_native(&with(code)), with(code), "{code}");
+            assert_eq!(
+                Dialect::Browser.of_native(&with(code)),
+                with(code),
+                "{code}"
+            );
         }
         let users = [
             "let s = subgroupAdd(x);",

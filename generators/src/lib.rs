@@ -73,11 +73,7 @@ pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError>
 ///
 /// # Errors
 /// When a source file is not there, or the template objects.
-pub fn text(
-    sources: &Sources,
-    variant: Variant,
-    spec: &ModelSpec,
-) -> Result<String, RenderError> {
+pub fn text(sources: &Sources, variant: Variant, spec: &ModelSpec) -> Result<String, RenderError> {
     let mut wgsl = prelude::render(variant, spec);
     wgsl.push_str(&templates::body(sources, variant)?);
     if let Some(library) = kernels::wgsl::library(variant.role) {
@@ -96,15 +92,17 @@ pub fn text(
 /// When naga or the binding table objects.
 pub fn shader(variant: Variant, wgsl: String) -> Result<Shader, RenderError> {
     validate(variant, &wgsl)?;
-    let sha256 = Sha256::digest(wgsl.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
     Ok(Shader {
         variant,
+        sha256: sha256(&wgsl),
         wgsl,
-        sha256,
     })
+}
+
+/// SHA-256 of a text, in hexadecimal.
+pub fn sha256(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Parses and validates a kernel's text and compares it with the binding table.

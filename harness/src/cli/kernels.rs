@@ -1,7 +1,11 @@
 //! `kernels`: the variants as data and as generated text.
 
 use super::{answer, print};
-use crate::cases::selection;
+use crate::{
+    cases::selection,
+    dialects, env,
+    tint::{Missing, Tint},
+};
 use ::kernels::{
     Features, Variant,
     models::{self, DEFAULT_MODEL},
@@ -9,6 +13,7 @@ use ::kernels::{
 };
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use generators::Dialect;
 use serde::Serialize;
 use serde_json::json;
 
@@ -33,9 +38,28 @@ enum KernelsCommand {
         /// The model whose constants stand in it: an id or published name
         #[arg(long, default_value = DEFAULT_MODEL)]
         model: String,
+        /// native, or browser for the text that a browser takes
+        #[arg(long, default_value_t = Dialect::Native)]
+        dialect: Dialect,
         /// Print one JSON document on standard output
         #[arg(long)]
         json: bool,
+    },
+    /// Compile every variant for every model that has a plan: with naga in the native
+    /// dialect, with Tint in that of browsers
+    Check {
+        /// native or browser; both without it
+        #[arg(long)]
+        dialect: Option<Dialect>,
+        /// Print one JSON document on standard output
+        #[arg(long)]
+        json: bool,
+        /// Print nothing; exit 0 with Tint, 6 where npm must install it, 7 without Node.js
+        #[arg(long, hide = true)]
+        probe: bool,
+        /// Install Tint in the cache and check nothing
+        #[arg(long, hide = true, conflicts_with = "probe")]
+        install: bool,
     },
 }
 
@@ -45,8 +69,19 @@ pub(super) fn run(args: &KernelsArgs) -> Result<u8> {
         KernelsCommand::Show {
             variant,
             model,
+            dialect,
             json,
-        } => show(variant, model, *json),
+        } => show(variant, model, *dialect, *json),
+        KernelsCommand::Check { probe: true, .. } => Ok(match Tint::find(&env::cache_dir()) {
+            Ok(_) => 0,
+            Err(Missing::Package) => 6,
+            Err(Missing::Node(_)) => 7,
+        }),
+        KernelsCommand::Check { install: true, .. } => {
+            Tint::install(&env::cache_dir())?;
+            Ok(0)
+        }
+        KernelsCommand::Check { dialect, json, .. } => check(*dialect, *json),
     }
 }
 
@@ -133,20 +168,71 @@ fn list(json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn show(variant: &str, model: &str, json: bool) -> Result<u8> {
+fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> {
     let variant: Variant = variant.parse()?;
     let spec = models::find(model)?;
     let shader = generators::render(variant, &spec)?;
+    let wgsl = dialect.of_native(&shader.wgsl);
     if !json {
-        print(&shader.wgsl)?;
+        print(&wgsl)?;
         return Ok(0);
     }
     let document = json!({
         "variant": variant.id(),
         "model": spec.id,
-        "sha256": shader.sha256,
-        "wgsl": shader.wgsl,
+        "dialect": dialect.name(),
+        "sha256": generators::sha256(&wgsl),
+        "wgsl": wgsl,
     });
     answer(json, &document, "")?;
     Ok(0)
+}
+
+fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
+    let dialects = dialect.map_or(Dialect::ALL.to_vec(), |dialect| vec![dialect]);
+    let specs = dialects::planned_models()?;
+    let mut refused = Vec::new();
+    for dialect in &dialects {
+        refused.extend(match dialect {
+            Dialect::Native => dialects::check_native(&specs),
+            Dialect::Browser => dialects::check_browser(&specs, &Tint::find(&env::cache_dir())?)?,
+        });
+    }
+    let dialects: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
+    let models: Vec<&str> = specs.iter().map(|spec| spec.id.as_str()).collect();
+    let texts = dialects.len() * specs.len() * VARIANTS.len();
+    let mut failed: Vec<_> = refused
+        .iter()
+        .map(|r| (r.dialect, &r.variant, &r.model))
+        .collect();
+    failed.dedup();
+    let failed = failed.len();
+    let mut text = String::new();
+    for r in &refused {
+        let line = r
+            .line
+            .map_or(String::new(), |line| format!(" line {line}:"));
+        text.push_str(&format!(
+            "FAIL {} for {}, {}:{line} {}\n",
+            r.variant, r.model, r.dialect, r.message
+        ));
+    }
+    text.push_str(&format!(
+        "{} passed, {failed} failed: {} variants for {}, {}",
+        texts - failed,
+        VARIANTS.len(),
+        models.join(", "),
+        dialects.join(" and ")
+    ));
+    let document = json!({
+        "dialects": dialects,
+        "models": models,
+        "variants": VARIANTS.len(),
+        "texts": texts,
+        "passed": texts - failed,
+        "failed": failed,
+        "refused": refused,
+    });
+    answer(json, &document, &text)?;
+    Ok(u8::from(failed > 0))
 }
