@@ -6,6 +6,7 @@ pub mod check;
 pub mod cli;
 pub mod device;
 pub mod dialects;
+pub mod diff;
 pub mod engine;
 pub mod env;
 pub mod golden;

@@ -63,6 +63,13 @@ fn bad_input_is_explained_with_status_2() {
             "kernels show rope --model phi3",
             "did you mean `phi3-mini`?",
         ),
+        (
+            "kernels check --dialect tint",
+            "expected native or browser, found `tint`",
+        ),
+        ("kernels show rope --dialect wgsl", "native or browser"),
+        ("kernels diff no-such-revision", "revision"),
+        ("kernels diff HEAD --variant ropes", "did you mean `rope`?"),
         ("ab --flag ctx", "a setting, not a flag"),
         ("ab --flag splitk --values 8", "expected two values"),
         ("ab --flag splitk --values 0,x", "`x` is not one of its"),

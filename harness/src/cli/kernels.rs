@@ -3,7 +3,7 @@
 use super::{answer, print};
 use crate::{
     cases::selection,
-    dialects, env,
+    dialects, diff, env,
     tint::{Missing, Tint},
 };
 use ::kernels::{
@@ -13,9 +13,10 @@ use ::kernels::{
 };
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use generators::Dialect;
+use generators::{Dialect, Sources};
 use serde::Serialize;
 use serde_json::json;
+use std::path::Path;
 
 #[derive(Debug, Args)]
 pub(super) struct KernelsArgs {
@@ -61,6 +62,24 @@ enum KernelsCommand {
         #[arg(long, hide = true, conflicts_with = "probe")]
         install: bool,
     },
+    /// Compare the generated text of every variant with that of a git revision
+    ///
+    /// Templates and hand-written bodies are those of the revision and those of this
+    /// build; the tables are those of this build for both.
+    Diff {
+        /// A commit, branch or tag
+        #[arg(value_name = "REV")]
+        revision: String,
+        /// The model whose constants stand in the texts: an id or published name
+        #[arg(long, default_value = DEFAULT_MODEL)]
+        model: String,
+        /// One variant
+        #[arg(long, value_name = "ID")]
+        variant: Option<String>,
+        /// Print one JSON document on standard output
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(super) fn run(args: &KernelsArgs) -> Result<u8> {
@@ -82,6 +101,12 @@ pub(super) fn run(args: &KernelsArgs) -> Result<u8> {
             Ok(0)
         }
         KernelsCommand::Check { dialect, json, .. } => check(*dialect, *json),
+        KernelsCommand::Diff {
+            revision,
+            model,
+            variant,
+            json,
+        } => compare(revision, model, variant.as_deref(), *json),
     }
 }
 
@@ -235,4 +260,48 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
     });
     answer(json, &document, &text)?;
     Ok(u8::from(failed > 0))
+}
+
+fn compare(revision: &str, model: &str, variant: Option<&str>, json: bool) -> Result<u8> {
+    let variants = match variant {
+        Some(id) => vec![id.parse()?],
+        None => VARIANTS.to_vec(),
+    };
+    let spec = models::find(model)?;
+    let old = diff::Revision::read(Path::new("."), revision)?;
+    let report = diff::compare(&old, Sources::embedded(), &variants, &spec)?;
+    let [changed, added, unchanged] = report.counts();
+    let mut text = String::new();
+    for diff::Text { variant, change } in &report.texts {
+        match change {
+            diff::Change::Unchanged => {}
+            diff::Change::Changed { diff } => text.push_str(diff),
+            diff::Change::Added { reason } => {
+                text.push_str(&format!(
+                    "added {variant}; {revision} does not make it: {reason}\n"
+                ));
+            }
+        }
+    }
+    for path in &report.removed {
+        text.push_str(&format!("removed {path}, and what was made of it alone\n"));
+    }
+    let removed = report.removed.len();
+    text.push_str(&format!(
+        "{changed} changed, {added} added, {removed} source files removed, {unchanged} unchanged, \
+         for {}",
+        spec.id
+    ));
+    let document = json!({
+        "revision": old.name,
+        "commit": old.commit,
+        "model": spec.id,
+        "changed": changed,
+        "added": added,
+        "unchanged": unchanged,
+        "removed": report.removed,
+        "texts": report.texts,
+    });
+    answer(json, &document, &text)?;
+    Ok(0)
 }
