@@ -80,6 +80,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         id: variant.id(),
         reduce: match variant.reduce {
             Reduce::Row => "row",
+            Reduce::Subgroup => "subgroup",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
         load: match variant.load {
@@ -91,8 +92,8 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
             (Reduce::Row, _) => "packed",
-            (Reduce::Tree | Reduce::Elementwise, Load::Word) => "scalar",
-            (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => "vec4",
+            (_, Load::Word) => "scalar",
+            (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
         split: if variant.role == Role::AttentionSplitk {
             "parts"

@@ -108,7 +108,9 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     };
     match variant.reduce {
         Reduce::Row => Accumulation::serial(k),
-        Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
+            Accumulation::strided(k, variant.threads(), width)
+        }
     }
 }
 
@@ -406,10 +408,10 @@ fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>;
 
 /// Times that an attention kernel merges separate results inside a workgroup: the
 /// row form once, what its invocations hold.
-pub const fn merges(variant: Variant) -> usize {
+pub fn merges(variant: Variant) -> usize {
     match variant.reduce {
         Reduce::Row => 1,
-        Reduce::Tree | Reduce::Elementwise => 0,
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => 0,
     }
 }
 

@@ -224,7 +224,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
-    let off: Choices = FLAGS.iter().map(|flag| (flag.name, Value::Off)).collect();
+    let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
     let alone = FLAGS.iter().map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
@@ -262,7 +262,7 @@ pub fn selection(
 }
 
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {
-    let fields = dispatch.variant.role.uniform();
+    let fields = dispatch.variant.uniform();
     fields.iter().position(|field| field.name == name)
 }
 
