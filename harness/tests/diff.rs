@@ -66,7 +66,7 @@ fn changed_added_removed_and_unchanged_texts_are_told_apart() {
     let old = Revision::read(folder.path(), "old").expect("a commit");
     assert_eq!(old.commit.len(), 40, "{}", old.commit);
     let spec = models::find("smollm2-135m").expect("registered");
-    let report = diff::compare(&old, Sources::embedded(), VARIANTS, &spec).expect("renders");
+    let report = diff::compare(&old, Sources::embedded(), &VARIANTS, &spec).expect("renders");
     assert_eq!(report.removed, ["kernels/wgsl/gone.wgsl"], "removed");
     assert_eq!(report.counts(), [1, 1, VARIANTS.len() - 2], "counts");
     for text in &report.texts {

@@ -84,15 +84,15 @@ impl World {
             if random.bits() & 1 == 1 {
                 order = order.map(|arm| match arm {
                     Arm::A => Arm::B,
-                    Arm::Control => Arm::Control,
                     Arm::B => Arm::A,
+                    Arm::Control | Arm::C | Arm::D => arm,
                 });
             }
             for (position, arm) in (0u8..).zip(order) {
                 let shift = match arm {
                     Arm::A => 0.0,
                     Arm::Control => self.control,
-                    Arm::B => self.effect,
+                    Arm::B | Arm::C | Arm::D => self.effect,
                 };
                 let noise = if self.heavy {
                     random.heavy()
@@ -227,7 +227,7 @@ pub(crate) fn run() -> Run {
         budget_s: 90.0,
         metric: Metric::Decode,
         margin: 0.02,
-        arms: [
+        arms: vec![
             ArmPlan {
                 name: "splitk=0".to_owned(),
                 settings: text(&[("splitk", "0"), ("elem", "f16")]),
