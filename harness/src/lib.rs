@@ -9,6 +9,7 @@ pub mod dialects;
 pub mod diff;
 pub mod engine;
 pub mod env;
+pub mod expectations;
 pub mod golden;
 pub mod kernel;
 pub mod model;

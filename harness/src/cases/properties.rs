@@ -3,7 +3,7 @@
 
 mod attention;
 
-use self::attention::{attention, attention_combine, attention_splitk, page_order};
+use self::attention::{attention, attention_combine, attention_splitk, long_context, page_order};
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Packed, Values, WeightKind},
@@ -73,6 +73,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::RmsNorm, rms_norm),
     drawn(Role::QkvFused, qkv_fused),
     fixed("page_order", Role::Attention, page_order),
+    fixed("long_context", Role::Attention, long_context),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
     drawn(Role::AttentionSplitk, attention_splitk),

@@ -2,6 +2,8 @@
 //! here was measured, and nothing made by it belongs under `results/data/`.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod two_flags;
+
 use std::collections::BTreeMap;
 
 use results::record::{
