@@ -111,7 +111,7 @@ impl World {
 }
 
 fn sample(run: &Run, block: u32, position: u8, arm: Arm, log: f64) -> Sample {
-    let plan = &run.arms[usize::from(arm == Arm::B)];
+    let plan = run.plan(arm);
     let spans: Vec<Span> = (0..run.decode_tokens / 4)
         .map(|part| {
             let context = run.prompt.tokens + 4 * part;
