@@ -330,6 +330,7 @@ fn measure(
             b,
             a,
             expected[0].noise[step].max(expected[1].noise[step]),
+            elem.min(other),
         ));
     }
     let agree = apart.iter().all(|c| c.passed);

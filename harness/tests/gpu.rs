@@ -81,11 +81,13 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             .map(|&x| f64::from(x))
             .collect();
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
-        let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-        engine.prefill(&arm, &ids).expect("prefill");
-        let found = engine.logits(Elem::F16).expect("logits");
-        let check = check::logits(prompt, &found, &last, 0.0);
-        assert!(check.passed, "{prompt}: {:?}", check.note);
+        for (choice, elem) in [("elem=f16", Elem::F16), ("elem=f32", Elem::F32)] {
+            let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
+            engine.prefill(&arm, &ids).expect("prefill");
+            let found = engine.logits(elem).expect("logits");
+            let check = check::logits(prompt, &found, &last, 0.0, elem);
+            assert!(check.passed, "{prompt} {choice}: {:?}", check.note);
+        }
     }
 }
 
