@@ -4,7 +4,7 @@
 
 use crate::{RenderError, Sources};
 use kernels::{
-    Role, Variant,
+    Elem, Role, Variant,
     variants::{Load, Reduce},
 };
 use serde::Serialize;
@@ -91,6 +91,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         },
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",

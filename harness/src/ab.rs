@@ -9,7 +9,6 @@ use crate::{
     model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
-use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
     Features, Flag, ModelSpec, Phase, Plan, Settings, Value,
@@ -357,7 +356,20 @@ fn measure(
         bar.set_style(style);
     }
     phase(&bar, "the CPU reference");
-    let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
+    let weights = engine.weights;
+    let elem = arms[0].decode.plan.elem;
+    let first = check::Expectation::new(weights, prompt, GATE_STEPS, elem)?;
+    // Every arm is fed the same tokens, whatever its type.
+    let other = arms.iter().map(|arm| arm.decode.plan.elem);
+    let retyped = other
+        .filter(|&other| other != elem)
+        .max()
+        .map(|other| first.of_type(weights, other))
+        .transpose()?;
+    let expected = |arm: &Arm| match &retyped {
+        Some(retyped) if arm.decode.plan.elem != elem => retyped,
+        Some(_) | None => &first,
+    };
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(KINDS) {
         if interrupted() {
@@ -366,21 +378,22 @@ fn measure(
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill(arm, prompt)?;
-        let gate = check::greedy(engine, arm, &expected)?;
+        let gate = check::greedy(engine, arm, expected(arm))?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
         }
     }
-    for (arm, kind) in gates.iter().zip(KINDS).skip(1) {
+    for ((gate, arm), kind) in gates.iter().zip(arms).zip(KINDS).skip(1) {
         let mut apart = Vec::new();
-        for (step, (a, b)) in gates[0].iter().zip(arm).enumerate() {
+        for (step, (a, b)) in gates[0].iter().zip(gate).enumerate() {
             apart.push(check::logits(
                 &format!("arm against arm.{step}"),
                 b,
                 a,
-                expected.noise[step],
+                first.noise[step].max(expected(arm).noise[step]),
+                elem.min(arm.decode.plan.elem),
             ));
         }
         let agree = apart.iter().all(|c| c.passed);
@@ -548,11 +561,8 @@ fn sweep(
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let mut state = request.seed;
-    let values: Vec<f16> = (0..engine.memory.layer_elements())
-        .map(|_| {
-            let unit = (split_mix(&mut state) >> 40) as f32 / (1_u32 << 24) as f32;
-            f16::from_f32(unit - 0.5)
-        })
+    let values: Vec<f32> = (0..engine.memory.layer_elements())
+        .map(|_| (split_mix(&mut state) >> 40) as f32 / (1_u32 << 24) as f32 - 0.5)
         .collect();
     let token = request.prompt.ids[0];
     let start = Instant::now();

@@ -10,12 +10,12 @@
 //! `post_attn_norm`, `ffn_out` and `out`, and `final_norm`.
 
 use crate::{
-    check::{EXCUSED_SHARE, LOGIT_WORST, LOGITS_REL_RMS, logits},
+    check::{EXCUSED_SHARE, logit_worst, logits, logits_rel_rms},
     device::Gpu,
     engine::{Arm, Captured, Engine, Program, every},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use kernels::{Settings, plan::Buffer};
+use kernels::{Elem, Settings, plan::Buffer};
 use reference::{
     Checkpoint, Forward, Numerics,
     forward::{Trace, TraceRows},
@@ -394,15 +394,15 @@ fn chain(
             (Pass::Decode, Some(cached)) => cached,
             (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
         };
-        let logits_found = engine.logits()?;
-        let check = logits("logits", &logits_found, expected, 0.0);
+        let logits_found = engine.logits(program.plan.elem)?;
+        let check = logits("logits", &logits_found, expected, 0.0, program.plan.elem);
         rows.push(logits_comparison(
             pass,
             prompt,
             position,
             &logits_found,
             expected,
-            errors(&logits_found, expected, LOGITS_REL_RMS),
+            errors(&logits_found, expected, logits_rel_rms(program.plan.elem)),
             check.note.filter(|_| !check.passed),
         ));
     }
@@ -517,7 +517,7 @@ fn stage_comparison<'r>(
 ) -> Comparison {
     let bound = match pass {
         Pass::Reference => F32_REL_RMS,
-        Pass::Prefill | Pass::Decode => LOGITS_REL_RMS,
+        Pass::Prefill | Pass::Decode => logits_rel_rms(Elem::F16),
     };
     let rows = stage
         .rows
@@ -581,7 +581,7 @@ fn logits_comparison(
 
 /// Whether logits that are off by `worst` may choose another token at this gap.
 fn is_near_tie(gap: f64, worst: f64) -> bool {
-    gap < (2.0 * worst).min(LOGIT_WORST)
+    gap < (2.0 * worst).min(logit_worst(Elem::F16))
 }
 
 /// Largest error of a prompt's logits on the GPU.

@@ -4,11 +4,11 @@
 //! written by hand; the published ones are tests.
 
 use crate::{
+    Elem,
     features::Features,
     flag::Settings,
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
-    quant::Elem,
     role::Role,
     variants::{ATTENTION_THREADS, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
@@ -134,6 +134,8 @@ pub struct Plan {
     pub dispatches: Vec<Dispatch>,
     /// Parts of split-K attention; 0 without.
     pub splits: usize,
+    /// Type of activations, KV cache and gammas.
+    pub elem: Elem,
 }
 
 /// Totals of a plan, for people and for `--json`.
@@ -222,6 +224,7 @@ impl Plan {
             phase,
             dispatches: builder.dispatches,
             splits,
+            elem: settings.elem(),
         })
     }
 
@@ -249,7 +252,8 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer (f16 unless [`Activation::Partials`]).
+/// Elements of an activation buffer, whose type is that of the plan, and f32 for
+/// [`Activation::Partials`].
 pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
     match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
@@ -389,7 +393,7 @@ impl Builder<'_> {
                 && variant
                     .format
                     .is_none_or(|format| format == self.spec.format)
-                && variant.elem == Elem::F16
+                && variant.elem == self.settings.elem()
                 && wanted(&variant.form)
         })
     }
