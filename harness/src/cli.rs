@@ -10,6 +10,7 @@ use crate::{
     device::{self, Gpu},
     engine::{Engine, every},
     env, golden, model,
+    tint::Tint,
 };
 use ::kernels::{
     Features, ModelSpec, Phase, Plan, Settings,
@@ -538,9 +539,14 @@ fn run_doctor(args: &DoctorArgs) -> Result<u8> {
         reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
     };
     text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));
+    let tint = match Tint::find(&env::cache_dir()) {
+        Ok(_) => "ready".to_owned(),
+        Err(missing) => missing.to_string(),
+    };
+    text.push_str(&format!("Tint, for the browser's dialect: {tint}\n"));
     answer(
         args.json,
-        &json!({ "adapters": documents, "default_model": model }),
+        &json!({ "adapters": documents, "default_model": model, "tint": tint }),
         &text,
     )?;
     Ok(0)

@@ -58,7 +58,7 @@ pub struct HarnessCommand {
 pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
     HarnessCommand {
         name: "ab",
-        about: "Compare a flag's two arms on a whole token, and write the report",
+        about: "Compare the arms of one flag, or of two, on a whole token, and write the report",
         device: Device::Always,
         model: Model::Option,
         tint: None,
