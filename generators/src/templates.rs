@@ -5,7 +5,7 @@
 use crate::RenderError;
 use kernels::{
     Role, Variant,
-    variants::{Load, Reduce},
+    variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -25,6 +25,10 @@ struct Params {
     x: &'static str,
     /// `none` or `parts`.
     split: &'static str,
+    /// `one`, `four` or `dynamic`.
+    batch: &'static str,
+    /// Tokens of a tile.
+    tokens: usize,
     /// K must be a multiple of this.
     k_step: usize,
 }
@@ -44,12 +48,20 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/int4_matmul.wgsl.tera"),
     ),
     (
+        "int4_matmul_batched.wgsl.tera",
+        include_str!("../templates/int4_matmul_batched.wgsl.tera"),
+    ),
+    (
         "qkv_fused.wgsl.tera",
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
     (
         "quant/q4f16_1.wgsl.tera",
         include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+    ),
+    (
+        "tokens.wgsl.tera",
+        include_str!("../templates/tokens.wgsl.tera"),
     ),
 ];
 
@@ -66,6 +78,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
+        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
@@ -104,6 +117,12 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         } else {
             "none"
         },
+        batch: match variant.batch {
+            Batch::One => "one",
+            Batch::Four => "four",
+            Batch::Dynamic => "dynamic",
+        },
+        tokens: variant.tokens_per_workgroup(),
         k_step: variant.k_step(),
     };
     let failed = |error: tera::Error| RenderError::Template {
@@ -129,6 +148,8 @@ mod tests {
             load: "",
             x: "",
             split: "",
+            batch: "",
+            tokens: 0,
             k_step: 0,
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
@@ -139,7 +160,9 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "x", "split", "k_step"] {
+        for name in [
+            "id", "reduce", "load", "x", "split", "batch", "tokens", "k_step",
+        ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }
