@@ -44,6 +44,10 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/fused_ffn.wgsl.tera"),
     ),
     (
+        "fused_ffn_batched.wgsl.tera",
+        include_str!("../templates/fused_ffn_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
     ),

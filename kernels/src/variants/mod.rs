@@ -208,6 +208,18 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    ),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
@@ -332,6 +344,7 @@ impl Variant {
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
             (Reduce::Tree | Reduce::Elementwise, _) if self.batch == Batch::One => 1,
+            (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
             (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
