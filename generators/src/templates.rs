@@ -23,8 +23,10 @@ struct Params {
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
     /// `broadcast`.
     x: &'static str,
-    /// `none` or `parts`.
-    split: &'static str,
+    /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
+    out: &'static str,
+    /// How keys and values are cached: `f16` or `int8`.
+    kv: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
 }
@@ -66,7 +68,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
-        Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => "attention.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::QkvFused
@@ -98,11 +100,24 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             (Reduce::Tree | Reduce::Elementwise, Load::Word) => "scalar",
             (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => "vec4",
         },
-        split: if variant.role == Role::AttentionSplitk {
-            "parts"
-        } else {
-            "none"
+        out: match variant.role {
+            Role::AttentionSplitk => "parts",
+            Role::AttentionPrefill => "tokens",
+            Role::Embedding
+            | Role::RmsNorm
+            | Role::QkvFused
+            | Role::Attention
+            | Role::AttentionCombine
+            | Role::Int4Matmul
+            | Role::FusedFfn
+            | Role::AddNorm
+            | Role::KvAppend
+            | Role::Rope
+            | Role::QkNorm
+            | Role::QkNormRopeAppend
+            | Role::Argmax => "whole",
         },
+        kv: "f16",
         k_step: variant.k_step(),
     };
     let failed = |error: tera::Error| RenderError::Template {
@@ -127,7 +142,8 @@ mod tests {
             reduce: "",
             load: "",
             x: "",
-            split: "",
+            out: "",
+            kv: "",
             k_step: 0,
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
@@ -138,7 +154,7 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "x", "split", "k_step"] {
+        for name in ["id", "reduce", "load", "x", "out", "kv", "k_step"] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

@@ -92,6 +92,8 @@ pub const VARIANTS: &[Variant] = &[
     v(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     v(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     v(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    v(Role::AttentionPrefill, Reduce::Tree, Load::Word),
+    v(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
     v(Role::Int4Matmul, Reduce::Tree, Load::Word),
     v(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     v(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -142,7 +144,7 @@ impl Variant {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
             },
-            Role::Attention | Role::AttentionSplitk => match self.reduce {
+            Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise => ATTENTION_THREADS,
             },
