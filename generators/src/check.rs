@@ -2,7 +2,7 @@
 
 use kernels::{
     Variant,
-    role::{Access, Scalar},
+    role::{Access, Binding, Scalar},
 };
 use naga::{
     AddressSpace, ImageClass, ImageDimension, Module, ScalarKind, StorageAccess, TypeInner,
@@ -17,7 +17,7 @@ pub(crate) fn interface(variant: Variant, module: &Module) -> Result<(), String>
         .filter_map(|(_, var)| var.binding.map(|b| (b.binding, var)))
         .collect();
     found.sort_by_key(|&(number, _)| number);
-    let table = variant.role.bindings();
+    let table: Vec<&Binding> = variant.bindings().collect();
     if found.len() != table.len() {
         return Err(format!(
             "the table has {} bindings, the text {}",
@@ -105,7 +105,7 @@ fn access(space: AddressSpace) -> Option<Access> {
 }
 
 fn uniform(variant: Variant, module: &Module, var: &naga::GlobalVariable) -> Result<(), String> {
-    let fields = variant.role.uniform();
+    let fields = variant.uniform();
     let TypeInner::Struct { members, span } = &module.types[var.ty].inner else {
         return Err("the uniform is not a struct".into());
     };

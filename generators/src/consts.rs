@@ -1,13 +1,13 @@
 //! Model constants injected in front of every kernel. They are abstract-typed,
 //! so one constant serves as `u32`, `i32` and `f32`.
 
-use kernels::{ModelSpec, kv, variants::TEXTURE_WIDTH};
+use kernels::{ModelSpec, Variant, kv, variants::TEXTURE_WIDTH};
 use std::fmt::Write as _;
 
-/// The `const` lines of a model.
-pub(crate) fn render(spec: &ModelSpec) -> String {
+/// The `const` lines of a model, for the variant's format of weights.
+pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
     let kv = spec.kv_layout();
-    let format = spec.format;
+    let format = variant.format.unwrap_or(spec.format);
     let integers = [
         ("D", spec.hidden_size),
         ("HEADS", spec.num_attention_heads),

@@ -3,7 +3,7 @@
 
 use crate::consts;
 use kernels::{
-    ModelSpec, Variant,
+    Elem, ModelSpec, QuantFormat, Variant,
     role::{Access, Element, Scalar},
     variants::{Load, Reduce},
 };
@@ -14,15 +14,16 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
     let mut text = format!(
         "// {} for {}, generated from the tables: edit the template or the table, not this text.\n\
          enable f16;\n\n\
-         alias Act = f16;\n\
+         alias Act = {};\n\
          const THREADS = {}u;\n{}\n",
         variant.id(),
         spec.id,
+        variant.elem.name(),
         variant.threads(),
-        consts::render(spec)
+        consts::render(variant, spec)
     );
     uniform(variant, &mut text);
-    for (number, binding) in variant.role.bindings().iter().enumerate() {
+    for (number, binding) in variant.bindings().enumerate() {
         if variant.in_texture(binding) {
             let _ = writeln!(
                 text,
@@ -49,7 +50,7 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
 }
 
 fn uniform(variant: Variant, text: &mut String) {
-    let fields = variant.role.uniform();
+    let fields = variant.uniform();
     if fields.is_empty() {
         return;
     }
@@ -72,15 +73,23 @@ fn array(variant: Variant, element: Element) -> String {
         _ => format!("array<vec{width}<{ty}>>"),
     };
     match element {
-        Element::Activation | Element::Scale => wide("f16", 1),
+        Element::Activation => wide(variant.elem.name(), 1),
+        Element::Output => wide(variant.elem.max(variant.out).name(), 1),
+        Element::Scale | Element::Bias => wide(
+            variant
+                .format
+                .map_or(Elem::F16, QuantFormat::scale_type)
+                .name(),
+            1,
+        ),
         // Wide loads take activations four at a time, whatever the words per load;
         // the row form eight, as pairs in words: half the loads; the
         // texture form one pair, which the subgroup shares.
         Element::WideActivation => match (variant.reduce, variant.load) {
             (_, Load::Texture) => wide("u32", 1),
             (Reduce::Row, _) => wide("u32", 4),
-            (Reduce::Tree | Reduce::Elementwise, Load::Word) => wide("f16", 1),
-            (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => wide("f16", 4),
+            (_, Load::Word) => wide(variant.elem.name(), 1),
+            (_, Load::Vec2 | Load::Vec4) => wide(variant.elem.name(), 4),
         },
         Element::Packed => wide("u32", variant.load.words()),
         Element::F32 => wide("f32", 1),

@@ -86,6 +86,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         id: variant.id(),
         reduce: match variant.reduce {
             Reduce::Row => "row",
+            Reduce::Subgroup => "subgroup",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
         load: match variant.load {
@@ -97,8 +98,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
             (Reduce::Row, _) => "packed",
-            (Reduce::Tree | Reduce::Elementwise, Load::Word) => "scalar",
-            (Reduce::Tree | Reduce::Elementwise, Load::Vec2 | Load::Vec4) => "vec4",
+            (_, Load::Word) => "scalar",
+            (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
         out: match variant.role {
             Role::AttentionSplitk => "parts",

@@ -5,7 +5,7 @@ use kernels::{Variant, models, variants::VARIANTS};
 #[test]
 fn every_variant_renders_under_every_model() {
     for spec in models::registry() {
-        for &variant in VARIANTS {
+        for &variant in VARIANTS.iter() {
             let shader = generators::render(variant, &spec)
                 .unwrap_or_else(|error| panic!("{} for {}: {error}", variant, spec.id));
             let again = generators::render(variant, &spec).expect("renders again");

@@ -108,7 +108,9 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     };
     match variant.reduce {
         Reduce::Row => Accumulation::serial(k),
-        Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
+            Accumulation::strided(k, variant.threads(), width)
+        }
     }
 }
 
@@ -413,7 +415,7 @@ fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>;
 }
 
 /// How an attention kernel that gives its output whole computes it.
-pub const fn attention_form(variant: Variant, head_dim: usize) -> attention::AttentionForm {
+pub fn attention_form(variant: Variant, head_dim: usize) -> attention::AttentionForm {
     attention::AttentionForm {
         score: score_form(head_dim),
         merges: merges(variant),
@@ -423,10 +425,10 @@ pub const fn attention_form(variant: Variant, head_dim: usize) -> attention::Att
 
 /// Times that an attention kernel merges separate results inside a workgroup: the
 /// row form once, what its invocations hold.
-pub const fn merges(variant: Variant) -> usize {
+pub fn merges(variant: Variant) -> usize {
     match variant.reduce {
         Reduce::Row => 1,
-        Reduce::Tree | Reduce::Elementwise => 0,
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => 0,
     }
 }
 

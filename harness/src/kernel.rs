@@ -15,7 +15,7 @@ use bytemuck::NoUninit;
 use generators::Shader;
 use half::f16;
 use kernels::{
-    ModelSpec, Role, Variant,
+    ModelSpec, Variant,
     role::{Access, Binding},
 };
 use reference::numerics::decode;
@@ -143,7 +143,7 @@ impl<'g> Runner<'g> {
     /// output is changed.
     pub fn run_shader(&mut self, shader: &Shader, case: &Case<'_>) -> Result<Outputs> {
         let id = shader.variant.id();
-        let operands = by_binding(shader.variant.role, case).with_context(|| id.clone())?;
+        let operands = by_binding(shader.variant, case).with_context(|| id.clone())?;
         within_limits(&self.gpu.device.limits(), &operands, case).with_context(|| id.clone())?;
         let gpu = self.gpu;
         let pipeline = match self
@@ -165,7 +165,7 @@ impl<'g> Runner<'g> {
                     }
                 })
                 .collect::<Result<Vec<Resource>>>()?;
-            let encoder = encode(gpu, pipeline, shader.variant.role, &resources, case);
+            let encoder = encode(gpu, pipeline, shader.variant, &resources, case);
             Ok((resources, encoder))
         })?;
         gpu.run(&id, encoder)?;
@@ -200,20 +200,27 @@ impl Resource {
 }
 
 /// The operands in binding order: every storage binding once, nothing else.
-fn by_binding<'a>(role: Role, case: &Case<'a>) -> Result<Vec<(&'static Binding, Operand<'a>)>> {
-    let fields = role.uniform().len();
+fn by_binding<'a>(
+    variant: Variant,
+    case: &Case<'a>,
+) -> Result<Vec<(&'static Binding, Operand<'a>)>> {
+    let fields = variant.uniform().len();
     if case.uniform.len() != fields {
         bail!(
             "the uniform has {fields} words, found {}",
             case.uniform.len()
         );
     }
-    let unknown = |name: &str| role.storage_bindings().all(|binding| binding.name != name);
+    let unknown = |name: &str| {
+        variant
+            .storage_bindings()
+            .all(|binding| binding.name != name)
+    };
     if let Some((name, _)) = case.operands.iter().find(|(name, _)| unknown(name)) {
         bail!("the role has no storage binding `{name}`");
     }
     let mut operands = Vec::new();
-    for binding in role.storage_bindings() {
+    for binding in variant.storage_bindings() {
         let mut given = case.operands.iter().filter(|(n, _)| *n == binding.name);
         let (Some(&(name, operand)), None) = (given.next(), given.next()) else {
             bail!("expected the operand `{}` once", binding.name);
@@ -284,7 +291,7 @@ fn upload(gpu: &Gpu, label: &str, operand: Operand<'_>) -> wgpu::Buffer {
 fn encode(
     gpu: &Gpu,
     pipeline: &Pipeline,
-    role: Role,
+    variant: Variant,
     resources: &[Resource],
     case: &Case<'_>,
 ) -> wgpu::CommandEncoder {
@@ -297,9 +304,8 @@ fn encode(
     });
     gpu.queue.write_buffer(&uniform, 0, words);
     let mut storage = resources.iter();
-    let entries: Vec<wgpu::BindGroupEntry<'_>> = role
+    let entries: Vec<wgpu::BindGroupEntry<'_>> = variant
         .bindings()
-        .iter()
         .enumerate()
         .map(|(number, binding)| wgpu::BindGroupEntry {
             binding: number as u32,
@@ -313,7 +319,7 @@ fn encode(
         })
         .collect();
     let group = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some(role.name()),
+        label: Some(variant.role.name()),
         layout: &pipeline.layout,
         entries: &entries,
     });
@@ -332,6 +338,7 @@ fn encode(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernels::Role;
 
     fn argmax(operands: Vec<(&'static str, Operand<'static>)>) -> Case<'static> {
         Case {
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn operands_are_matched_by_name_and_each_is_needed_once() {
         let case = argmax(vec![TOKEN, LOGITS]);
-        let operands = by_binding(Role::Argmax, &case).expect("complete");
+        let operands = by_binding(Variant::base(Role::Argmax), &case).expect("complete");
         let names: Vec<&str> = operands.iter().map(|(b, _)| b.name).collect();
         assert_eq!(names, ["logits", "token"], "binding order");
         for (operands, part) in [
@@ -360,12 +367,12 @@ mod tests {
             (vec![("logits", Operand::Output(6)), TOKEN], "needs data"),
             (vec![("logits", Operand::Data(&[])), TOKEN], "is empty"),
         ] {
-            let error = by_binding(Role::Argmax, &argmax(operands)).expect_err(part);
+            let error = by_binding(Variant::base(Role::Argmax), &argmax(operands)).expect_err(part);
             assert!(error.to_string().contains(part), "{error}");
         }
         let mut case = argmax(vec![LOGITS, TOKEN]);
         case.uniform = vec![1];
-        let error = by_binding(Role::Argmax, &case).expect_err("no uniform");
+        let error = by_binding(Variant::base(Role::Argmax), &case).expect_err("no uniform");
         assert!(error.to_string().contains("0 words, found 1"), "{error}");
     }
 
@@ -377,7 +384,7 @@ mod tests {
             ..wgpu::Limits::default()
         };
         let refused = |limits: &wgpu::Limits, case: &Case<'_>| {
-            let operands = by_binding(Role::Argmax, case).expect("complete");
+            let operands = by_binding(Variant::base(Role::Argmax), case).expect("complete");
             within_limits(limits, &operands, case).map_err(|error| error.to_string())
         };
         let mut case = argmax(vec![LOGITS, TOKEN]);

@@ -17,19 +17,26 @@ pub enum Value {
     On,
     /// A count of at least one.
     Count(u32),
+    /// A named choice.
+    Named {
+        /// Its name.
+        name: &'static str,
+        /// Whether it is another than the plain one.
+        on: bool,
+    },
 }
 
 impl Value {
     /// Whether the flag does anything.
     pub const fn is_on(self) -> bool {
-        !matches!(self, Self::Off)
+        !matches!(self, Self::Off | Self::Named { on: false, .. })
     }
 
-    /// The count; 0 when off, 1 for a switch that is on.
+    /// The count; 0 when off, 1 for a switch or a named choice that is on.
     pub const fn count(self) -> u32 {
         match self {
-            Self::Off => 0,
-            Self::On => 1,
+            Self::Off | Self::Named { on: false, .. } => 0,
+            Self::On | Self::Named { on: true, .. } => 1,
             Self::Count(n) => n,
         }
     }
@@ -37,13 +44,19 @@ impl Value {
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.count())
+        match self {
+            Self::Named { name, .. } => f.write_str(name),
+            Self::Off | Self::On | Self::Count(_) => write!(f, "{}", self.count()),
+        }
     }
 }
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u32(self.count())
+        match self {
+            Self::Named { name, .. } => serializer.serialize_str(name),
+            Self::Off | Self::On | Self::Count(_) => serializer.serialize_u32(self.count()),
+        }
     }
 }
 
@@ -54,6 +67,8 @@ pub enum Values {
     Switch,
     /// 0, or a count in this inclusive range.
     Count(u32, u32),
+    /// One of these names, the plain choice first.
+    Names(&'static [&'static str]),
 }
 
 /// Which phase a flag can change; a flag that touches only prefill is judged
@@ -174,6 +189,10 @@ impl Flag {
     /// Says which values the flag takes.
     pub fn parse(&self, text: &str) -> Result<Value, FlagError> {
         let value = match (self.values, text) {
+            (Values::Names(names), _) => names
+                .iter()
+                .position(|&name| name == text)
+                .map(|at| named(names, at)),
             (_, "0" | "off" | "false") => Some(Value::Off),
             (Values::Switch, "1" | "on" | "true") => Some(Value::On),
             (Values::Switch, _) => None,
@@ -195,6 +214,15 @@ impl Flag {
         match self.values {
             Values::Switch => "0 or 1".into(),
             Values::Count(low, high) => format!("0, or {low} to {high}"),
+            Values::Names(names) => format!("one of {}", names.join(", ")),
+        }
+    }
+
+    /// The value that selects nothing.
+    pub const fn off(&self) -> Value {
+        match self.values {
+            Values::Switch | Values::Count(..) => Value::Off,
+            Values::Names(names) => named(names, 0),
         }
     }
 
@@ -203,6 +231,7 @@ impl Flag {
         match self.values {
             Values::Switch => Value::On,
             Values::Count(low, _) => Value::Count(low),
+            Values::Names(names) => named(names, 1),
         }
     }
 
@@ -215,7 +244,14 @@ impl Flag {
         } else {
             self.first_on()
         };
-        [Value::Off, on]
+        [self.off(), on]
+    }
+}
+
+const fn named(names: &'static [&'static str], at: usize) -> Value {
+    Value::Named {
+        name: names[at],
+        on: at > 0,
     }
 }
 

@@ -23,6 +23,6 @@ pub use features::Features;
 pub use flag::{Flag, Settings, Value};
 pub use models::{ModelSpec, Tensor};
 pub use plan::{Dispatch, Phase, Plan};
-pub use quant::QuantFormat;
+pub use quant::{Elem, QuantFormat};
 pub use role::Role;
 pub use variants::Variant;

@@ -8,8 +8,9 @@ use crate::{
     flag::Settings,
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
+    quant::Elem,
     role::Role,
-    variants::{ATTENTION_THREADS, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -380,9 +381,28 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// The first form of a role that is `wanted`, in the model's format.
+    fn find(&self, role: Role, wanted: impl Fn(&Form) -> bool) -> Option<Variant> {
+        let mut variants = VARIANTS.iter().copied();
+        variants.find(|variant| {
+            variant.role == role
+                && variant
+                    .format
+                    .is_none_or(|format| format == self.spec.format)
+                && variant.elem == Elem::F16
+                && wanted(&variant.form)
+        })
+    }
+
     /// The base form of a role, refused where the adapter cannot run it.
     fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        let variant = Variant::base(role);
+        let Some(variant) = self.find(role, |_| true) else {
+            return Err(PlanError::NoVariant {
+                site: label.to_owned(),
+                role,
+                reasons: format!("it is not written for {}", self.spec.format.name()),
+            });
+        };
         match variant.check(self.features, 0) {
             Ok(()) => Ok(variant),
             Err(reason) => Err(PlanError::NoVariant {
@@ -420,10 +440,10 @@ impl Builder<'_> {
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
-            let variant = Variant { role, reduce, load };
-            if !VARIANTS.contains(&variant) {
+            let Some(variant) = self.find(role, |form| form.reduce == reduce && form.load == load)
+            else {
                 continue;
-            }
+            };
             match variant.check(self.features, k) {
                 Ok(()) => {
                     self.used.extend(flag);

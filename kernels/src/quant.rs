@@ -2,44 +2,119 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a weight matrix `[rows, k]` is stored.
+/// How a weight matrix `[rows, k]` is stored: codes packed along K, lowest bits
+/// first, and for each group of weights a scale and, in affine formats, a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum QuantFormat {
-    /// MLC's symmetric 4-bit format: groups of 32 along K share one f16 scale,
-    /// eight codes per `u32`, lowest nibble first; `w = (code - 7) * scale`.
+    /// MLC's symmetric 4-bit format: groups of 32, f16 scales; `w = (code - 7) * scale`.
     #[serde(rename = "q4f16_1")]
     Q4f16_1,
+    /// The same with f32 scales.
+    #[serde(rename = "q4f32_1")]
+    Q4f32_1,
+    /// GGUF's symmetric 4-bit format: groups of 32, f16 scales; `w = (code - 8) * scale`.
+    #[serde(rename = "q4_0")]
+    Q4_0,
+    /// MLX affine, 4 bits, groups of 32; `w = code * scale + bias`.
+    #[serde(rename = "affine4_g32")]
+    Affine4G32,
+    /// MLX affine, 4 bits, groups of 64.
+    #[serde(rename = "affine4_g64")]
+    Affine4G64,
+    /// MLX affine, 3 bits in one bitstream per row, groups of 64.
+    #[serde(rename = "affine3_g64")]
+    Affine3G64,
+    /// MLX affine, 8 bits, groups of 32.
+    #[serde(rename = "affine8_g32")]
+    Affine8G32,
+    /// MLX affine, 8 bits, groups of 64.
+    #[serde(rename = "affine8_g64")]
+    Affine8G64,
 }
 
 /// Codes in one `u32` of a 4-bit format.
 pub const CODES_PER_WORD: usize = 8;
 
 impl QuantFormat {
-    /// The published name.
+    /// Every format.
+    pub const ALL: &'static [Self] = &[
+        Self::Q4f16_1,
+        Self::Q4f32_1,
+        Self::Q4_0,
+        Self::Affine4G32,
+        Self::Affine4G64,
+        Self::Affine3G64,
+        Self::Affine8G32,
+        Self::Affine8G64,
+    ];
+
+    /// Its name: the published one, or for MLX's affine formats bits and group.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Q4f16_1 => "q4f16_1",
+            Self::Q4f32_1 => "q4f32_1",
+            Self::Q4_0 => "q4_0",
+            Self::Affine4G32 => "affine4_g32",
+            Self::Affine4G64 => "affine4_g64",
+            Self::Affine3G64 => "affine3_g64",
+            Self::Affine8G32 => "affine8_g32",
+            Self::Affine8G64 => "affine8_g64",
         }
     }
 
     /// Bits of one code.
     pub const fn bits(self) -> usize {
         match self {
-            Self::Q4f16_1 => 4,
+            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 | Self::Affine4G32 | Self::Affine4G64 => 4,
+            Self::Affine3G64 => 3,
+            Self::Affine8G32 | Self::Affine8G64 => 8,
         }
     }
 
     /// Weights along K that share one scale.
     pub const fn group_size(self) -> usize {
         match self {
-            Self::Q4f16_1 => 32,
+            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 | Self::Affine4G32 | Self::Affine8G32 => 32,
+            Self::Affine4G64 | Self::Affine3G64 | Self::Affine8G64 => 64,
         }
     }
 
-    /// The code that decodes to zero.
+    /// Whether every group has a bias beside its scale.
+    pub const fn is_affine(self) -> bool {
+        match self {
+            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 => false,
+            Self::Affine4G32
+            | Self::Affine4G64
+            | Self::Affine3G64
+            | Self::Affine8G32
+            | Self::Affine8G64 => true,
+        }
+    }
+
+    /// What is subtracted from a code before it is scaled; 0 in affine formats.
     pub const fn zero_point(self) -> i32 {
         match self {
-            Self::Q4f16_1 => 7,
+            Self::Q4f16_1 | Self::Q4f32_1 => 7,
+            Self::Q4_0 => 8,
+            Self::Affine4G32
+            | Self::Affine4G64
+            | Self::Affine3G64
+            | Self::Affine8G32
+            | Self::Affine8G64 => 0,
+        }
+    }
+
+    /// Type of scales and biases.
+    pub const fn scale_type(self) -> Elem {
+        match self {
+            Self::Q4f32_1 => Elem::F32,
+            Self::Q4f16_1
+            | Self::Q4_0
+            | Self::Affine4G32
+            | Self::Affine4G64
+            | Self::Affine3G64
+            | Self::Affine8G32
+            | Self::Affine8G64 => Elem::F16,
         }
     }
 
@@ -48,14 +123,42 @@ impl QuantFormat {
         k * self.bits() / 32
     }
 
-    /// Scales in one row of `k` weights.
+    /// Scales in one row of `k` weights; in affine formats as many biases.
     pub const fn scales_per_row(self, k: usize) -> usize {
         k / self.group_size()
     }
 
-    /// Bytes of codes and scales of a `[rows, k]` matrix.
+    /// Bytes of codes, scales and biases of a `[rows, k]` matrix.
     pub const fn matrix_bytes(self, rows: usize, k: usize) -> u64 {
-        (rows * (self.words_per_row(k) * 4 + self.scales_per_row(k) * 2)) as u64
+        let of_group = self.scale_type().bytes() * if self.is_affine() { 2 } else { 1 };
+        (rows * (self.words_per_row(k) * 4 + self.scales_per_row(k) * of_group)) as u64
+    }
+}
+
+/// Type of a floating-point element in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Elem {
+    /// IEEE binary16.
+    F16,
+    /// IEEE binary32.
+    F32,
+}
+
+impl Elem {
+    /// Its WGSL type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        }
+    }
+
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
     }
 }
 

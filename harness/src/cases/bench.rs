@@ -224,7 +224,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
-    let off: Choices = FLAGS.iter().map(|flag| (flag.name, Value::Off)).collect();
+    let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
     let alone = FLAGS.iter().map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
@@ -267,14 +267,14 @@ pub(crate) fn unplanned(variant: Variant) -> Dispatch {
         label: variant.id(),
         variant,
         buffers: vec![],
-        uniform: vec![0; variant.role.uniform().len()],
+        uniform: vec![0; variant.uniform().len()],
         grid: [1, 1, 1],
         weight_bytes: 0,
     }
 }
 
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {
-    let fields = dispatch.variant.role.uniform();
+    let fields = dispatch.variant.uniform();
     fields.iter().position(|field| field.name == name)
 }
 

@@ -57,7 +57,7 @@ impl Engine<'_> {
                 self.gpu.run(&dispatch.label, encoder)?;
                 continue;
             }
-            let storage = dispatch.variant.role.storage_bindings();
+            let storage = dispatch.variant.storage_bindings();
             let bound: Vec<(Buffer, &Binding)> =
                 dispatch.buffers.iter().copied().zip(storage).collect();
             let layer = bound.iter().find_map(|&(buffer, _)| match buffer {

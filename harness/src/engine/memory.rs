@@ -148,7 +148,7 @@ impl Memory {
         plan: &kernels::Plan,
     ) -> Result<()> {
         for dispatch in &plan.dispatches {
-            let storage = dispatch.variant.role.storage_bindings();
+            let storage = dispatch.variant.storage_bindings();
             for (binding, &name) in storage.zip(&dispatch.buffers) {
                 if !dispatch.variant.in_texture(binding) || self.textures.contains_key(&name) {
                     continue;

@@ -85,9 +85,7 @@ pub(crate) fn compile(gpu: &Gpu, shader: &Shader) -> Result<Pipeline> {
 
 fn bind_group_layout(gpu: &Gpu, variant: Variant) -> wgpu::BindGroupLayout {
     let entries: Vec<wgpu::BindGroupLayoutEntry> = variant
-        .role
         .bindings()
-        .iter()
         .enumerate()
         .map(|(number, binding)| wgpu::BindGroupLayoutEntry {
             binding: number as u32,
@@ -150,9 +148,7 @@ impl Program {
             let mut buffers = dispatch.buffers.iter();
             let entries: Vec<wgpu::BindGroupEntry<'_>> = dispatch
                 .variant
-                .role
                 .bindings()
-                .iter()
                 .enumerate()
                 .map(|(number, binding)| wgpu::BindGroupEntry {
                     binding: number as u32,

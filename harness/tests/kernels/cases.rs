@@ -64,7 +64,7 @@ macro_rules! roles {
         #[test]
         fn every_role_has_its_test_and_every_variant_a_drawn_property() {
             assert_eq!([$(Role::$role),*], *Role::ALL, "the roles with a test");
-            for variant in kernels::variants::VARIANTS {
+            for variant in kernels::variants::VARIANTS.iter() {
                 let id = format!("{}/{variant}/drawn", variant.role);
                 cases::find(&id).expect("a drawn property");
             }

@@ -60,17 +60,16 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");
                 let plan = Plan::build(&spec, &settings, &features, phase).expect("a plan");
                 for dispatch in plan.dispatches {
-                    let role = dispatch.variant.role;
-                    let storage = role.bindings().iter().filter(|b| b.element.is_some());
+                    let variant = dispatch.variant;
                     assert_eq!(
                         dispatch.buffers.len(),
-                        storage.count(),
+                        variant.storage_bindings().count(),
                         "{}",
                         dispatch.label
                     );
                     assert_eq!(
                         dispatch.uniform.len(),
-                        role.uniform().len(),
+                        variant.uniform().len(),
                         "{}",
                         dispatch.label
                     );

@@ -23,8 +23,13 @@ pub enum Element {
     WideActivation,
     /// Packed weight words, `u32` grouped by the load axis.
     Packed,
-    /// Scale of a quantisation group.
+    /// Scale of a quantisation group; the format decides.
     Scale,
+    /// Bias of a quantisation group, which affine formats alone have.
+    Bias,
+    /// A matrix product or a logit: as an activation, or f32 where the variant
+    /// says so.
+    Output,
     /// `f32`.
     F32,
     /// `i32`.
@@ -128,7 +133,7 @@ const fn f32_field(name: &'static str) -> UniformField {
     }
 }
 
-use Element::{Activation, F32, I32, Packed, Scale, WideActivation};
+use Element::{Activation, F32, I32, Output, Packed, Scale, WideActivation};
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
 /// the workbench adds (the page table of the writers, the RoPE frequencies, the
@@ -221,7 +226,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
         Role::Int4Matmul => {
             const {
                 &[
-                    read_write("out", Activation, "[N]"),
+                    read_write("out", Output, "[N]"),
                     read("x", WideActivation, "[K]"),
                     read("scales", Scale, "[N, K/32]"),
                     read("weights", Packed, "[N, K/8]"),
@@ -305,7 +310,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
         Role::Argmax => {
             const {
                 &[
-                    read("logits", Activation, "[V]"),
+                    read("logits", Output, "[V]"),
                     read_write("token", I32, "[1]"),
                 ]
             }

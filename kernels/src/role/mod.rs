@@ -68,12 +68,6 @@ impl Role {
         Self::Argmax,
     ];
 
-    /// Its storage bindings in binding order: what a dispatch binds buffers to.
-    pub fn storage_bindings(self) -> impl Iterator<Item = &'static Binding> {
-        let bindings = self.bindings().iter();
-        bindings.filter(|binding| binding.access != Access::Uniform)
-    }
-
     /// The published name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,8 +89,8 @@ impl Role {
         }
     }
 
-    /// Storage bindings in `@binding` order; the uniform, if any, stands in
-    /// this list at its own number.
+    /// Bindings in `@binding` order, the uniform at its own number; a variant has
+    /// those of [`crate::Variant::bindings`].
     pub const fn bindings(self) -> &'static [Binding] {
         bindings::of(self)
     }

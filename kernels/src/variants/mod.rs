@@ -1,15 +1,20 @@
 //! The one variant table: every way a role may be written, with the constraint
 //! under which it may run.
 //!
-//! A variant's id is derived from its axes by one grammar,
-//! `role[_row][_vec4|_vec4h|_texture]`, and parsed back by looking the table up.
+//! A row of [`FORMS`] is a way to write a role; it stands in [`VARIANTS`] once for
+//! every weight format and element type that it is written for. A variant's id is
+//! derived from its axes by one grammar,
+//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_row][_vec4|_vec4h|_texture]`
+//! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
+//! back by looking the table up.
 
 use crate::{
     features::Features,
-    role::{Binding, Element, Role},
+    quant::{Elem, QuantFormat},
+    role::{Binding, Element, Role, UniformField},
     suggest,
 };
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::LazyLock};
 
 /// How the sum over K (or over a row) is formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +27,9 @@ pub enum Reduce {
     /// invocations in the loop. What a CPU adapter wants: a barrier is expensive
     /// there and lanes are rows.
     Row,
+    /// `subgroupAdd` within each subgroup, of any size; a workgroup of several
+    /// subgroups adds their sums in workgroup memory.
+    Subgroup,
 }
 
 /// How many packed words one load takes.
@@ -50,15 +58,73 @@ impl Load {
     }
 }
 
+/// Rows of a matrix that one workgroup of the subgroup form owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tile {
+    /// One.
+    One,
+    /// Four (`tiled`).
+    Four,
+    /// Eight (`tiled8`).
+    Eight,
+}
+
+impl Tile {
+    /// Rows.
+    pub const fn rows(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+}
+
+/// Vectors `x` that are multiplied by the matrix in one dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Batch {
+    /// One.
+    One,
+    /// Four.
+    Four,
+    /// As many as the uniform says.
+    Dynamic,
+}
+
 /// One way to write a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Variant {
+pub struct Form {
     /// What it computes.
     pub role: Role,
     /// How it reduces.
     pub reduce: Reduce,
     /// How it loads packed weights.
     pub load: Load,
+    /// Rows of a workgroup.
+    pub tile: Tile,
+    /// Vectors of a dispatch.
+    pub batch: Batch,
+    /// Type of a matrix product and of logits; that of activations or wider.
+    pub out: Elem,
+}
+
+/// One way to write a role, for one format of weights and one type of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Variant {
+    /// How it is written.
+    pub form: Form,
+    /// Format of the weights that it reads; `None` where it reads none.
+    pub format: Option<QuantFormat>,
+    /// Type of activations, of the KV cache and of gammas.
+    pub elem: Elem,
+}
+
+impl std::ops::Deref for Variant {
+    type Target = Form;
+
+    fn deref(&self) -> &Form {
+        &self.form
+    }
 }
 
 /// Width in texels of a matrix in a texture; words run on from row to row.
@@ -76,42 +142,81 @@ pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
 pub const WIDE_THREADS: usize = 256;
 
-const fn v(role: Role, reduce: Reduce, load: Load) -> Variant {
-    Variant { role, reduce, load }
+impl Form {
+    /// The formats of weights that it is written for; none where it reads none.
+    fn formats(&self) -> &'static [QuantFormat] {
+        let reads = |b: &Binding| b.element == Some(Element::Packed);
+        if !self.role.bindings().iter().any(reads) {
+            return &[];
+        }
+        &[QuantFormat::Q4f16_1]
+    }
+
+    /// The types of activations that it is written for.
+    fn elements(&self) -> &'static [Elem] {
+        &[Elem::F16]
+    }
 }
 
-/// Every variant, by role in the order of [`Role::ALL`].
-pub const VARIANTS: &[Variant] = &[
-    v(Role::Embedding, Reduce::Elementwise, Load::Word),
-    v(Role::RmsNorm, Reduce::Tree, Load::Word),
-    v(Role::QkvFused, Reduce::Tree, Load::Word),
-    v(Role::QkvFused, Reduce::Row, Load::Vec4),
-    v(Role::QkvFused, Reduce::Row, Load::Texture),
-    v(Role::Attention, Reduce::Tree, Load::Word),
-    v(Role::Attention, Reduce::Row, Load::Vec4),
-    v(Role::AttentionSplitk, Reduce::Tree, Load::Word),
-    v(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
-    v(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
-    v(Role::AttentionPrefill, Reduce::Tree, Load::Word),
-    v(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
-    v(Role::Int4Matmul, Reduce::Tree, Load::Word),
-    v(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
-    v(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
-    v(Role::Int4Matmul, Reduce::Row, Load::Vec4),
-    v(Role::Int4Matmul, Reduce::Row, Load::Texture),
-    v(Role::FusedFfn, Reduce::Tree, Load::Word),
-    v(Role::FusedFfn, Reduce::Row, Load::Vec4),
-    v(Role::FusedFfn, Reduce::Row, Load::Texture),
-    v(Role::AddNorm, Reduce::Tree, Load::Word),
-    v(Role::KvAppend, Reduce::Elementwise, Load::Word),
-    v(Role::Rope, Reduce::Elementwise, Load::Word),
-    v(Role::QkNorm, Reduce::Tree, Load::Word),
-    v(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
-    v(Role::Argmax, Reduce::Tree, Load::Word),
+const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
+    Form {
+        role,
+        reduce,
+        load,
+        tile: Tile::One,
+        batch: Batch::One,
+        out: Elem::F16,
+    }
+}
+
+/// Every form, by role in the order of [`Role::ALL`].
+pub const FORMS: &[Form] = &[
+    form(Role::Embedding, Reduce::Elementwise, Load::Word),
+    form(Role::RmsNorm, Reduce::Tree, Load::Word),
+    form(Role::QkvFused, Reduce::Tree, Load::Word),
+    form(Role::QkvFused, Reduce::Row, Load::Vec4),
+    form(Role::QkvFused, Reduce::Row, Load::Texture),
+    form(Role::Attention, Reduce::Tree, Load::Word),
+    form(Role::Attention, Reduce::Row, Load::Vec4),
+    form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
+    form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
+    form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
+    form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
+    form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
+    form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
+    form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    form(Role::FusedFfn, Reduce::Tree, Load::Word),
+    form(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    form(Role::AddNorm, Reduce::Tree, Load::Word),
+    form(Role::KvAppend, Reduce::Elementwise, Load::Word),
+    form(Role::Rope, Reduce::Elementwise, Load::Word),
+    form(Role::QkNorm, Reduce::Tree, Load::Word),
+    form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
+    form(Role::Argmax, Reduce::Tree, Load::Word),
 ];
 
+/// Every variant: each form in its formats and types of activations.
+pub static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    for &form in FORMS {
+        for &elem in form.elements() {
+            let formats = form.formats();
+            let variant = |format| Variant { form, format, elem };
+            if formats.is_empty() {
+                all.push(variant(None));
+            }
+            all.extend(formats.iter().map(|&format| variant(Some(format))));
+        }
+    }
+    all
+});
+
 impl Variant {
-    /// The base form of a role: the first row of the table that has it.
+    /// The base form of a role in q4f16_1 and f16: the first of the table that has it.
     ///
     /// # Panics
     /// Never for a role of [`Role::ALL`]; a test holds the table complete.
@@ -122,11 +227,41 @@ impl Variant {
             .expect("every role has a variant")
     }
 
+    /// Its bindings in `@binding` order: those of its role, without the biases of
+    /// affine formats where its format has none.
+    pub fn bindings(&self) -> impl Iterator<Item = &'static Binding> {
+        let affine = self.format.is_some_and(QuantFormat::is_affine);
+        let bindings = self.role.bindings().iter();
+        bindings.filter(move |b| affine || b.element != Some(Element::Bias))
+    }
+
+    /// Its storage bindings in binding order: what a dispatch binds buffers to.
+    pub fn storage_bindings(&self) -> impl Iterator<Item = &'static Binding> {
+        self.bindings().filter(|b| b.element.is_some())
+    }
+
+    /// Fields of its uniform struct in order; empty where it has none.
+    pub fn uniform(&self) -> &'static [UniformField] {
+        self.role.uniform()
+    }
+
     /// Id by the grammar of this module.
     pub fn id(&self) -> String {
-        let row = match self.reduce {
-            Reduce::Row => "_row",
-            Reduce::Tree | Reduce::Elementwise => "",
+        let batch = match self.batch {
+            Batch::One => "",
+            Batch::Four => "_batched_m4",
+            Batch::Dynamic => "_batched_dyn",
+        };
+        let out = match (self.out, self.elem) {
+            (Elem::F32, Elem::F16) => "_f32",
+            (Elem::F16 | Elem::F32, _) => "",
+        };
+        let reduce = match (self.reduce, self.tile) {
+            (Reduce::Row, _) => "_row",
+            (Reduce::Subgroup, Tile::One) => "_sg",
+            (Reduce::Subgroup, Tile::Four) => "_tiled",
+            (Reduce::Subgroup, Tile::Eight) => "_tiled8",
+            (Reduce::Tree | Reduce::Elementwise, _) => "",
         };
         let load = match self.load {
             Load::Word => "",
@@ -134,19 +269,27 @@ impl Variant {
             Load::Vec4 => "_vec4",
             Load::Texture => "_texture",
         };
-        format!("{}{row}{load}", self.role)
+        let format = match self.format {
+            None | Some(QuantFormat::Q4f16_1) => String::new(),
+            Some(format) => format!("_{}", format.name()),
+        };
+        let elem = match self.elem {
+            Elem::F16 => "",
+            Elem::F32 => "_elem32",
+        };
+        format!("{}{batch}{out}{reduce}{load}{format}{elem}", self.role)
     }
 
     /// Invocations of one workgroup.
-    pub const fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         match self.role {
             Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
+                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
             },
             Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise => ATTENTION_THREADS,
+                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
             Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
@@ -166,20 +309,22 @@ impl Variant {
 
     /// Outputs of one workgroup of a matrix role: rows, or pairs of rows where
     /// the role makes one output of two.
-    pub const fn outputs_per_workgroup(&self) -> usize {
+    pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
             (Reduce::Tree | Reduce::Elementwise, _) => 1,
+            (Reduce::Subgroup, _) => self.tile.rows(),
             (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
     }
 
     /// K must be a multiple of this: one load of every invocation.
-    pub const fn k_step(&self) -> usize {
+    pub fn k_step(&self) -> usize {
         match (self.reduce, self.load) {
-            (Reduce::Tree, Load::Vec4 | Load::Texture) => 1024,
-            (Reduce::Tree, Load::Vec2) => 512,
-            (Reduce::Row | Reduce::Elementwise, _) | (Reduce::Tree, Load::Word) => 32,
+            (Reduce::Tree | Reduce::Subgroup, Load::Vec4 | Load::Texture) => 1024,
+            (Reduce::Tree | Reduce::Subgroup, Load::Vec2) => 512,
+            (Reduce::Row | Reduce::Elementwise, _)
+            | (Reduce::Tree | Reduce::Subgroup, Load::Word) => 32,
         }
     }
 
@@ -192,7 +337,8 @@ impl Variant {
         if !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
-        if self.load == Load::Texture && features.subgroup_size.is_none() {
+        let subgroups = self.load == Load::Texture || self.reduce == Reduce::Subgroup;
+        if subgroups && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
         }
         let step = self.k_step();
@@ -241,7 +387,7 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_parse_back() {
-        for variant in VARIANTS {
+        for variant in VARIANTS.iter() {
             let parsed: Variant = variant.id().parse().expect("an id of the table parses");
             assert_eq!(parsed, *variant, "{variant}");
         }

@@ -1,6 +1,7 @@
 //! Properties of attention, whole, in parts and combined.
 
 use super::*;
+use kernels::variants::Form;
 use reference::{
     Expected,
     bounds::{DIVISION, Store},
@@ -237,7 +238,11 @@ pub(super) fn attention_prefill(bench: &mut Bench<'_>, variant: Variant, draw: D
 
 /// The form of a role that reduces and loads as `variant` does.
 fn same_form(variant: Variant, role: Role) -> Variant {
-    Variant { role, ..variant }
+    let form = Form {
+        role,
+        ..variant.form
+    };
+    Variant { form, ..variant }
 }
 
 fn same_bits(found: &[f64], expected: &[f64]) -> bool {
