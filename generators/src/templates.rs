@@ -23,12 +23,14 @@ struct Params {
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
     /// `broadcast`.
     x: &'static str,
-    /// `none` or `parts`.
-    split: &'static str,
     /// `one`, `four` or `dynamic`.
     batch: &'static str,
     /// Tokens of a tile.
     tokens: usize,
+    /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
+    out: &'static str,
+    /// How keys and values are cached: `f16` or `int8`.
+    kv: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
 }
@@ -83,7 +85,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
     }
     let template = match variant.role {
         _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
-        Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => "attention.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::QkvFused
@@ -116,10 +118,22 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
-        split: if variant.role == Role::AttentionSplitk {
-            "parts"
-        } else {
-            "none"
+        out: match variant.role {
+            Role::AttentionSplitk => "parts",
+            Role::AttentionPrefill => "tokens",
+            Role::Embedding
+            | Role::RmsNorm
+            | Role::QkvFused
+            | Role::Attention
+            | Role::AttentionCombine
+            | Role::Int4Matmul
+            | Role::FusedFfn
+            | Role::AddNorm
+            | Role::KvAppend
+            | Role::Rope
+            | Role::QkNorm
+            | Role::QkNormRopeAppend
+            | Role::Argmax => "whole",
         },
         batch: match variant.batch {
             Batch::One => "one",
@@ -127,6 +141,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Batch::Dynamic => "dynamic",
         },
         tokens: variant.tokens_per_workgroup(),
+        kv: "f16",
         k_step: variant.k_step(),
     };
     let failed = |error: tera::Error| RenderError::Template {
@@ -151,9 +166,10 @@ mod tests {
             reduce: "",
             load: "",
             x: "",
-            split: "",
             batch: "",
             tokens: 0,
+            out: "",
+            kv: "",
             k_step: 0,
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
@@ -165,7 +181,7 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "load", "x", "split", "batch", "tokens", "k_step",
+            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "k_step",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

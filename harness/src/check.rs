@@ -281,33 +281,30 @@ fn judge(
             vec![("", decode(after), exact(decode(&expected)))]
         }
         Role::Attention | Role::AttentionSplitk => {
-            let [_, after] = pages(captured)?;
-            let gather = |side| {
-                kv_append::gather(
-                    after,
-                    spec.kv_layout(),
-                    &engine.memory.page_table,
-                    side,
-                    position + 1,
-                )
-                .map(|values| decode(&values))
-            };
-            let (k, v) = (gather(Side::K)?, gather(Side::V)?);
-            let score = score_form(spec.head_dim);
-            let merges = merges(variant);
+            let [k, v] = cached(engine, captured, position + 1)?;
             let found = act(bound(5)).to_vec();
             let expected = if variant.role == Role::Attention {
-                let form = attention::AttentionForm {
-                    score,
-                    merges,
-                    store: Store::F16,
-                };
+                let form = attention_form(variant, spec.head_dim);
                 attention::expected(act(bound(0)), &k, &v, shape, form)
             } else {
                 let parts = dispatch.grid[0] as usize;
+                let score = score_form(spec.head_dim);
+                let merges = merges(variant);
                 attention_splitk::expected(act(bound(0)), &k, &v, shape, parts, score, merges)
             };
             vec![("", found, expected)]
+        }
+        Role::AttentionPrefill => {
+            let queries = act(bound(0)).chunks_exact(spec.q_dim());
+            let [k, v] = cached(engine, captured, position + queries.len())?;
+            let form = attention_form(variant, spec.head_dim);
+            let rows = queries.enumerate().flat_map(|(token, q)| {
+                let seen = (position + token + 1) * spec.kv_dim();
+                let row = attention::expected(q, &k[..seen], &v[..seen], shape, form);
+                row.value.into_iter().zip(row.limit)
+            });
+            let expected = Expected::from_pairs(rows);
+            vec![("", act(bound(3)).to_vec(), expected)]
         }
         Role::AttentionCombine => {
             let parts = dispatch.uniform[0] as usize;
@@ -324,6 +321,17 @@ fn judge(
             )]
         }
     })
+}
+
+/// Keys and values of the first `len` positions, `[len, KV]` each.
+fn cached(engine: &Engine<'_>, captured: &Captured<'_>, len: usize) -> Result<[Vec<f64>; 2]> {
+    let [_, after] = pages(captured)?;
+    let layout = engine.weights.spec().kv_layout();
+    let gather = |side| -> Result<Vec<f64>> {
+        let table = &engine.memory.page_table;
+        Ok(decode(&kv_append::gather(after, layout, table, side, len)?))
+    };
+    Ok([gather(Side::K)?, gather(Side::V)?])
 }
 
 fn pages<'c>(captured: &'c Captured<'_>) -> Result<&'c [Vec<f16>; 2]> {
@@ -404,6 +412,15 @@ fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {
 fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>; 2] {
     let (layer, _) = param(dispatch);
     [Tensor::QNorm, Tensor::KNorm].map(|tensor| decode(weights.vector(layer, tensor)))
+}
+
+/// How an attention kernel that gives its output whole computes it.
+pub fn attention_form(variant: Variant, head_dim: usize) -> attention::AttentionForm {
+    attention::AttentionForm {
+        score: score_form(head_dim),
+        merges: merges(variant),
+        store: Store::F16,
+    }
 }
 
 /// Times that an attention kernel merges separate results inside a workgroup: the

@@ -18,6 +18,7 @@ pub const fn body(role: Role) -> Option<&'static str> {
         Role::QkvFused
         | Role::Attention
         | Role::AttentionSplitk
+        | Role::AttentionPrefill
         | Role::Int4Matmul
         | Role::FusedFfn => None,
     }
@@ -38,6 +39,7 @@ pub const fn library(role: Role) -> &'static str {
         | Role::AttentionCombine
         | Role::Attention
         | Role::AttentionSplitk
+        | Role::AttentionPrefill
         | Role::Int4Matmul
         | Role::FusedFfn => "",
     }

@@ -261,6 +261,18 @@ pub fn selection(
     None
 }
 
+/// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.
+pub(crate) fn unplanned(variant: Variant) -> Dispatch {
+    Dispatch {
+        label: variant.id(),
+        variant,
+        buffers: vec![],
+        uniform: vec![0; variant.uniform().len()],
+        grid: [1, 1, 1],
+        weight_bytes: 0,
+    }
+}
+
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {
     let fields = dispatch.variant.uniform();
     fields.iter().position(|field| field.name == name)

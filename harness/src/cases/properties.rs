@@ -3,11 +3,14 @@
 
 mod attention;
 
-use self::attention::{attention, attention_combine, attention_splitk, page_order};
+use self::attention::{
+    attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, page_order,
+    parts_alone,
+};
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Packed, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, last_slot},
+    roles::{self as cases, Attended, Cache, Chunk, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use half::f16;
@@ -76,7 +79,11 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
     drawn(Role::AttentionSplitk, attention_splitk),
+    fixed("parts_alone", Role::AttentionSplitk, parts_alone),
     drawn(Role::AttentionCombine, attention_combine),
+    fixed("page_order", Role::AttentionPrefill, page_order),
+    fixed("chunk_as_steps", Role::AttentionPrefill, chunk_as_steps),
+    drawn(Role::AttentionPrefill, attention_prefill),
     fixed("vocab_1003", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 1003)
     }),

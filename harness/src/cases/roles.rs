@@ -1,19 +1,26 @@
 //! One function per role: operands in, what the kernel gave beside what the
 //! reference expects of exactly these operands.
 
+mod attention;
+
+pub(crate) use attention::{
+    Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
+    whole,
+};
+
 use super::{
     bench::{Bench, Judged, model, set},
     data::Packed,
 };
 use crate::{
-    check::{head_form, merges, norm_form, score_form, sum_form},
-    kernel::{Operand, Outputs},
+    check::{head_form, norm_form, sum_form},
+    kernel::Operand,
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
     ModelSpec, Variant,
-    kv::{PAGE_SIZE, Side, pages_for},
+    kv::{PAGE_SIZE, Side},
     models::Family,
     plan::fold,
 };
@@ -22,8 +29,7 @@ use reference::{
     bounds::{Store, Trig},
     numerics::decode,
     roles::{
-        add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qk_norm,
+        add_norm, argmax, embedding, fused_ffn, int4_matmul, kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
         rms_norm, rope,
@@ -543,145 +549,6 @@ pub(crate) fn qk_norm_rope_append(
         Judged::new("v", v_found, concat(v.into_iter())),
         Judged::exact("other slots", bits(&after), bits(&replaced)),
     ])
-}
-
-// ---- attention ----
-
-/// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
-#[derive(Clone, Debug)]
-pub(crate) struct Attended {
-    pub(crate) q: Vec<f16>,
-    pub(crate) k: Vec<f16>,
-    pub(crate) v: Vec<f16>,
-    /// At least the pages of the sequence, in any order.
-    pub(crate) table: Vec<u32>,
-    /// Entries of other sequences in front of the table's.
-    pub(crate) first_page: usize,
-    /// Entries in front of pages, lengths and page tables.
-    pub(crate) offset: usize,
-}
-
-impl Attended {
-    fn len(&self, spec: &ModelSpec) -> usize {
-        self.k.len() / spec.kv_dim()
-    }
-
-    /// Runs the role; `out` is its output.
-    fn run(
-        &self,
-        bench: &mut Bench<'_>,
-        variant: Variant,
-        spec: &ModelSpec,
-        parts: u32,
-        out: (&'static str, Operand<'_>),
-    ) -> Result<Outputs> {
-        let len = self.len(spec);
-        let mut cache = Cache::empty(spec, self.table.clone(), self.offset);
-        cache.fill(spec, &self.k, &self.v);
-        // Wide loads take eight elements, so pages start at a multiple of eight.
-        let pages_offset = 8 * self.offset;
-        let pages = behind(pages_offset, f16::NAN, &cache.pages);
-        let first = self.first_page as i32;
-        let indptr = [first, first + pages_for(len) as i32];
-        let indptr = behind(self.offset, i32::MAX, &indptr);
-        let lengths = behind(self.offset, i32::MAX, &[len as i32, 0, 0]);
-        let table = behind(self.first_page, 0, &self.table);
-        let table = behind(self.offset, 0, &table);
-        let mut dispatch = bench.dispatch(variant, spec, parts);
-        set(&mut dispatch, "pages_elem_offset", pages_offset as u32);
-        for name in [
-            "page_indptr_elem_offset",
-            "page_values_elem_offset",
-            "length_info_elem_offset",
-        ] {
-            set(&mut dispatch, name, self.offset as u32);
-        }
-        let operands = vec![
-            ("q", Operand::data(&self.q)),
-            ("page_indptr", Operand::data(&indptr)),
-            ("page_values", Operand::data(&table)),
-            ("kv_pages", Operand::data(&pages)),
-            ("length_info", Operand::data(&lengths)),
-            out,
-        ];
-        bench.run(variant, spec, dispatch, operands)
-    }
-}
-
-pub(crate) fn attention(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-) -> Result<Vec<Judged>> {
-    let out = ("out", Operand::output::<f16>(spec.q_dim()));
-    let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, merges(variant));
-    Ok(vec![Judged::new("out", found, expected)])
-}
-
-/// What attention in one piece (`merges` 0) or in parts (1) must give.
-pub(crate) fn whole(spec: &ModelSpec, attended: &Attended, merges: usize) -> Expected {
-    let form = attention::AttentionForm {
-        score: score_form(spec.head_dim),
-        merges,
-        store: Store::F16,
-    };
-    let Attended { q, k, v, .. } = attended;
-    let shape = attention::AttentionShape::of(spec);
-    attention::expected(&decode(q), &decode(k), &decode(v), shape, form)
-}
-
-fn partials_len(spec: &ModelSpec, parts: u32) -> usize {
-    spec.num_attention_heads * parts as usize * kernels::kv::partial_len(spec.head_dim)
-}
-
-pub(crate) fn attention_splitk(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let out = (
-        "partials",
-        Operand::output::<f32>(partials_len(spec, parts)),
-    );
-    let found = attended.run(bench, variant, spec, parts, out)?;
-    let Attended { q, k, v, .. } = attended;
-    let expected = attention_splitk::expected(
-        &decode(q),
-        &decode(k),
-        &decode(v),
-        attention::AttentionShape::of(spec),
-        parts as usize,
-        score_form(spec.head_dim),
-        merges(variant),
-    );
-    Ok(vec![Judged::new(
-        "partials",
-        found.f32("partials"),
-        expected,
-    )])
-}
-
-pub(crate) fn attention_combine(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    partials: &[f32],
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let dispatch = bench.dispatch(variant, spec, parts);
-    let operands = vec![
-        ("partials", Operand::data(partials)),
-        ("out", Operand::output::<f16>(spec.q_dim())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
-    let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
-    let (head_dim, parts) = (spec.head_dim, parts as usize);
-    let expected = attention_combine::expected(&partials, head_dim, parts, Store::F16);
-    Ok(vec![Judged::new("out", found, expected)])
 }
 
 // ---- sampling ----

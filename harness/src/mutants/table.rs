@@ -52,9 +52,22 @@ const ATT: &[&str] = &[
     "attention_row_vec4",
     "attention_splitk",
     "attention_splitk_row_vec4",
+    "attention_prefill",
+    "attention_prefill_row_vec4",
 ];
-const TREE_ATT: &[&str] = &["attention", "attention_splitk"];
-const ROW_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4"];
+const TREE_ATT: &[&str] = &["attention", "attention_splitk", "attention_prefill"];
+const ROW_ATT: &[&str] = &[
+    "attention_row_vec4",
+    "attention_splitk_row_vec4",
+    "attention_prefill_row_vec4",
+];
+const ONE_QUERY: &[&str] = &[
+    "attention",
+    "attention_row_vec4",
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+];
+const CHUNK: &[&str] = &["attention_prefill", "attention_prefill_row_vec4"];
 const WHOLE: &[&str] = &["attention", "attention_row_vec4"];
 const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4"];
 const COMBINE: &[&str] = &["attention_combine"];
@@ -123,30 +136,39 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("ffn_last_units_unguarded_row", ROW_FFN, "invocations past the last unit store too", "if (units[n] < u.packGridDimX) {", "if (units[n] < u.packGridDimX + THREADS) {"),
     // attention
-    mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "(head / GQA_GROUP)", "(head % KV_HEADS)"),
-    mutant("kv_head_offset", ATT, "heads are taken to lie side by side in a slot", "(head / GQA_GROUP) * HEAD_PAGE_STRIDE", "(head / GQA_GROUP) * HEAD_DIM"),
-    mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[head * HEAD_DIM + dim]) * u.sm_scale", "f32(q[head * HEAD_DIM + dim])"),
+    mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "head / GQA_GROUP", "head % KV_HEADS"),
+    mutant("kv_head_offset", ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
+    mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[first + dim]) * u.sm_scale", "f32(q[first + dim])"),
     mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "quad(words.zw) * u.sm_scale", "quad(words.zw)"),
     mutant("rescale_inverted", TREE_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
     mutant("rescale_inverted_row", ROW_ATT, "sums so far are scaled up where they must be scaled down", "exp(before - largest)", "exp(largest - before)"),
     mutant("denominator_not_rescaled", TREE_ATT, "the denominator keeps the weights of an older maximum", "    denominator *= rescale;\n", ""),
     mutant("denominator_not_rescaled_row", ROW_ATT, "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
     mutant("sums_not_rescaled", TREE_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
-    mutant("sums_not_rescaled_row", ROW_ATT, "the sums keep the weights of an older maximum", "sums[i] * rescale + weight", "sums[i] + weight"),
+    mutant("sums_not_rescaled_row", ROW_ATT, "the sums keep the weights of an older maximum", "(*sums)[i] * rescale + weight", "(*sums)[i] + weight"),
     mutant("maximum_from_zero", ATT, "the running maximum starts at zero", "const EMPTY_MAX = -50000.0;", "const EMPTY_MAX = 0.0;"),
     mutant("weight_without_maximum", TREE_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("weight_without_maximum_row", ROW_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
-    mutant("attention_f16_accumulator", TREE_ATT, "sums over positions are rounded to f16", "sums[d] += weight * f32(kv_pages[at + d * THREADS]);", "sums[d] = f32(f16(sums[d] + weight * f32(kv_pages[at + d * THREADS])));"),
-    mutant("attention_f16_accumulator_row", ROW_ATT, "sums over positions are rounded to f16", "sums[i] = sums[i] * rescale + weight * quad(words.xy);", "sums[i] = vec4<f32>(vec4<f16>(sums[i] * rescale + weight * quad(words.xy)));"),
+    mutant("attention_f16_accumulator", TREE_ATT, "sums over positions are rounded to f16", "(*sums)[d] += weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]);", "(*sums)[d] = f32(f16((*sums)[d] + weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])));"),
+    mutant("attention_f16_accumulator_row", ROW_ATT, "sums over positions are rounded to f16", "(*sums)[i] = (*sums)[i] * rescale + weight * quad(words.xy);", "(*sums)[i] = vec4<f32>(vec4<f16>((*sums)[i] * rescale + weight * quad(words.xy)));"),
     mutant("f16_score", TREE_ATT, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
-    mutant("values_are_keys", TREE_ATT, "keys are summed, not values", "kv_base + V_PAGE_OFFSET + slot_index(start + j)", "kv_base + slot_index(start + j)"),
-    mutant("values_are_keys_row", ROW_ATT, "keys are summed, not values", "at + V_PAGE_OFFSET / 8 + i / 2u", "at + i / 2u"),
-    mutant("keys_and_values_swapped", TREE_ATT, "scores are formed with values", "let at = kv_base + slot_index(start + tid);", "let at = kv_base + V_PAGE_OFFSET + slot_index(start + tid);"),
-    mutant("page_off_by_one", ATT, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
-    mutant("page_table_ignored", ATT, "pages are taken in their order, not in the table's", "u32(page_values[entry])", "(position / PAGE_SIZE)"),
-    mutant("first_page_ignored", ATT, "the sequence's pages are taken from the start of the table", "u32(u.page_values_elem_offset) + first_page() +", "u32(u.page_values_elem_offset) +"),
-    mutant("table_offset_ignored", ATT, "the offset of the page table is left out", "u32(u.page_values_elem_offset) + first_page()", "first_page()"),
+    mutant("values_are_keys", TREE_ATT, "keys are summed, not values", "kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]", "kv_pages[at + d * THREADS + tid]"),
+    mutant("values_are_keys_row", ROW_ATT, "keys are summed, not values", "(at + V_PAGE_OFFSET) / 8u + i / 2u", "at / 8u + i / 2u"),
+    mutant("keys_and_values_swapped", TREE_ATT, "scores are formed with values", "f32(kv_pages[at + dim])", "f32(kv_pages[at + V_PAGE_OFFSET + dim])"),
+    mutant("page_off_by_one", ONE_QUERY, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
+    mutant("page_table_ignored", ONE_QUERY, "pages are taken in their order, not in the table's", "u32(page_values[entry])", "(position / PAGE_SIZE)"),
+    mutant("first_page_ignored", ONE_QUERY, "the sequence's pages are taken from the start of the table", "u32(u.page_values_elem_offset) + first_page() +", "u32(u.page_values_elem_offset) +"),
+    mutant("table_offset_ignored", ONE_QUERY, "the offset of the page table is left out", "u32(u.page_values_elem_offset) + first_page()", "first_page()"),
     mutant("slot_stride", ATT, "slots are taken to hold every head", "(position % PAGE_SIZE) * HEAD_DIM", "(position % PAGE_SIZE) * KV_DIM"),
+    mutant("pages_offset_ignored", ONE_QUERY, "the offset of the pages is left out", "return u32(u.pages_elem_offset);", "return 0u;"),
+    mutant("chunk_page_off_by_one", CHUNK, "the last slot of a page is read from the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),
+    mutant("chunk_page_table_ignored", CHUNK, "pages are taken in their order, not in the table's", "u32(page_values[position / PAGE_SIZE])", "(position / PAGE_SIZE)"),
+    mutant("chunk_sees_the_future", CHUNK, "a token attends to the one after it", "u32(position_map[token] + 1)", "u32(position_map[token] + 2)"),
+    mutant("chunk_misses_itself", CHUNK, "a token does not attend to itself", "u32(position_map[token] + 1)", "u32(position_map[token])"),
+    mutant("chunk_sees_the_chunk", CHUNK, "every token attends to what the last one does", "u32(position_map[token] + 1)", "u32(position_map[u.seq_len - 1u] + 1)"),
+    mutant("chunk_padding_stored", CHUNK, "a padded token is stored", "  if (denominator <= 0.0) {\n    return;\n  }\n", ""),
+    mutant("chunk_length_ignored", CHUNK, "tokens past the chunk's length are stored", "  if (token >= u.seq_len) {\n    return vec2<u32>(0u);\n  }\n", ""),
+    mutant("chunk_row_stride", CHUNK, "rows of queries are taken to hold keys and values too", "token * Q_DIM", "token * QKV_DIM"),
     mutant("last_position_dropped", WHOLE, "the newest position is not attended to", "vec2<u32>(0u, length())", "vec2<u32>(0u, length() - 1u)"),
     mutant("first_position_dropped", WHOLE, "the first position is not attended to", "vec2<u32>(0u, length())", "vec2<u32>(1u, length())"),
     mutant("position_past_the_end", WHOLE, "a slot past the sequence is attended to", "vec2<u32>(0u, length())", "vec2<u32>(0u, length() + 1u)"),

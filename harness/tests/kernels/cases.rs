@@ -79,6 +79,7 @@ roles! {
     attention: Attention,
     attention_splitk: AttentionSplitk,
     attention_combine: AttentionCombine,
+    attention_prefill: AttentionPrefill,
     int4_matmul: Int4Matmul,
     fused_ffn: FusedFfn,
     add_norm: AddNorm,

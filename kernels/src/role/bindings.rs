@@ -136,8 +136,8 @@ const fn f32_field(name: &'static str) -> UniformField {
 use Element::{Activation, F32, I32, Output, Packed, Scale, WideActivation};
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
-/// the workbench adds (the page table of the writers, the RoPE frequencies)
-/// stands after it.
+/// the workbench adds (the page table of the writers, the RoPE frequencies, the
+/// positions of a chunk) stands after it.
 pub(super) const fn of(role: Role) -> &'static [Binding] {
     match role {
         Role::Embedding => {
@@ -208,6 +208,18 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("partials", F32, "[H, parts, HD+2]"),
                     read_write("out", Activation, "[Q]"),
                     uniform("{}"),
+                ]
+            }
+        }
+        Role::AttentionPrefill => {
+            const {
+                &[
+                    read("q", WideActivation, "[T, Q]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", WideActivation, "[pages, 2, KVH, 16, HD]"),
+                    read_write("out", Activation, "[T, Q]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
                 ]
             }
         }
@@ -353,6 +365,7 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
             }
         }
         Role::AttentionCombine => const { &[u32_field("num_splits")] },
+        Role::AttentionPrefill => const { &[u32_field("seq_len"), f32_field("sm_scale")] },
         Role::Int4Matmul => {
             const {
                 &[

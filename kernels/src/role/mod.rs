@@ -28,6 +28,8 @@ pub enum Role {
     AttentionSplitk,
     /// Merges split-K partials.
     AttentionCombine,
+    /// Attention of each token of a chunk to the positions up to its own (prefill).
+    AttentionPrefill,
     /// `y = W x` with packed 4-bit weights.
     Int4Matmul,
     /// `silu(Wg x) * (Wu x)`.
@@ -55,6 +57,7 @@ impl Role {
         Self::Attention,
         Self::AttentionSplitk,
         Self::AttentionCombine,
+        Self::AttentionPrefill,
         Self::Int4Matmul,
         Self::FusedFfn,
         Self::AddNorm,
@@ -74,6 +77,7 @@ impl Role {
             Self::Attention => "attention",
             Self::AttentionSplitk => "attention_splitk",
             Self::AttentionCombine => "attention_combine",
+            Self::AttentionPrefill => "attention_prefill",
             Self::Int4Matmul => "int4_matmul",
             Self::FusedFfn => "fused_ffn",
             Self::AddNorm => "add_norm",

@@ -188,6 +188,8 @@ pub const FORMS: &[Form] = &[
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -319,7 +321,7 @@ impl Variant {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
             },
-            Role::Attention | Role::AttentionSplitk => match self.reduce {
+            Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },

@@ -1,0 +1,234 @@
+//! Attention: over all positions, over parts of them, and for a chunk of tokens.
+
+use super::{Cache, behind, concat};
+use crate::{
+    cases::bench::{Bench, Judged, set, unplanned},
+    check::{merges, score_form},
+    kernel::{Operand, Outputs},
+};
+use anyhow::{Result, ensure};
+use half::f16;
+use kernels::{
+    ModelSpec, Variant,
+    kv::{pages_for, partial_len},
+};
+use reference::{
+    Expected,
+    bounds::Store,
+    numerics::decode,
+    roles::{attention, attention_combine, attention_splitk},
+};
+
+/// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
+#[derive(Clone, Debug)]
+pub(crate) struct Attended {
+    pub(crate) q: Vec<f16>,
+    pub(crate) k: Vec<f16>,
+    pub(crate) v: Vec<f16>,
+    /// At least the pages of the sequence, in any order.
+    pub(crate) table: Vec<u32>,
+    /// Entries of other sequences in front of the table's.
+    pub(crate) first_page: usize,
+    /// Entries in front of pages, lengths and page tables.
+    pub(crate) offset: usize,
+}
+
+impl Attended {
+    fn len(&self, spec: &ModelSpec) -> usize {
+        self.k.len() / spec.kv_dim()
+    }
+
+    /// Runs the role; `out` is its output.
+    fn run(
+        &self,
+        bench: &mut Bench<'_>,
+        variant: Variant,
+        spec: &ModelSpec,
+        parts: u32,
+        out: (&'static str, Operand<'_>),
+    ) -> Result<Outputs> {
+        let len = self.len(spec);
+        let mut cache = Cache::empty(spec, self.table.clone(), self.offset);
+        cache.fill(spec, &self.k, &self.v);
+        // Wide loads take eight elements, so pages start at a multiple of eight.
+        let pages_offset = 8 * self.offset;
+        let pages = behind(pages_offset, f16::NAN, &cache.pages);
+        let first = self.first_page as i32;
+        let indptr = [first, first + pages_for(len) as i32];
+        let indptr = behind(self.offset, i32::MAX, &indptr);
+        let lengths = behind(self.offset, i32::MAX, &[len as i32, 0, 0]);
+        let table = behind(self.first_page, 0, &self.table);
+        let table = behind(self.offset, 0, &table);
+        let mut dispatch = bench.dispatch(variant, spec, parts);
+        if parts > 0 {
+            // One part is no choice of a flag, and a grid like any other.
+            dispatch.grid[0] = parts;
+            set(&mut dispatch, "num_splits", parts);
+        }
+        set(&mut dispatch, "pages_elem_offset", pages_offset as u32);
+        for name in [
+            "page_indptr_elem_offset",
+            "page_values_elem_offset",
+            "length_info_elem_offset",
+        ] {
+            set(&mut dispatch, name, self.offset as u32);
+        }
+        let operands = vec![
+            ("q", Operand::data(&self.q)),
+            ("page_indptr", Operand::data(&indptr)),
+            ("page_values", Operand::data(&table)),
+            ("kv_pages", Operand::data(&pages)),
+            ("length_info", Operand::data(&lengths)),
+            out,
+        ];
+        bench.run(variant, spec, dispatch, operands)
+    }
+}
+
+pub(crate) fn attention(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    attended: &Attended,
+) -> Result<Vec<Judged>> {
+    let out = ("out", Operand::output::<f16>(spec.q_dim()));
+    let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
+    let expected = whole(spec, attended, merges(variant));
+    Ok(vec![Judged::new("out", found, expected)])
+}
+
+/// What attention in one piece (`merges` 0) or in parts (1) must give.
+pub(crate) fn whole(spec: &ModelSpec, attended: &Attended, merges: usize) -> Expected {
+    let form = attention::AttentionForm {
+        score: score_form(spec.head_dim),
+        merges,
+        store: Store::F16,
+    };
+    let Attended { q, k, v, .. } = attended;
+    let shape = attention::AttentionShape::of(spec);
+    attention::expected(&decode(q), &decode(k), &decode(v), shape, form)
+}
+
+/// What `attention_splitk` gives.
+pub(crate) fn partials(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    attended: &Attended,
+    parts: u32,
+) -> Result<Vec<f64>> {
+    let elements = spec.num_attention_heads * parts as usize * partial_len(spec.head_dim);
+    let out = ("partials", Operand::output::<f32>(elements));
+    let found = attended.run(bench, variant, spec, parts, out)?;
+    Ok(found.f32("partials"))
+}
+
+pub(crate) fn attention_splitk(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    attended: &Attended,
+    parts: u32,
+) -> Result<Vec<Judged>> {
+    let found = partials(bench, variant, spec, attended, parts)?;
+    let Attended { q, k, v, .. } = attended;
+    let expected = attention_splitk::expected(
+        &decode(q),
+        &decode(k),
+        &decode(v),
+        attention::AttentionShape::of(spec),
+        parts as usize,
+        score_form(spec.head_dim),
+        merges(variant),
+    );
+    Ok(vec![Judged::new("partials", found, expected)])
+}
+
+pub(crate) fn attention_combine(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    partials: &[f32],
+    parts: u32,
+) -> Result<Vec<Judged>> {
+    let dispatch = bench.dispatch(variant, spec, parts);
+    let operands = vec![
+        ("partials", Operand::data(partials)),
+        ("out", Operand::output::<f16>(spec.q_dim())),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
+    let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
+    let (head_dim, parts) = (spec.head_dim, parts as usize);
+    let expected = attention_combine::expected(&partials, head_dim, parts, Store::F16);
+    Ok(vec![Judged::new("out", found, expected)])
+}
+
+/// Queries `[T, Q]` of a chunk over a cache that holds its own keys and values too.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) q: Vec<f16>,
+    /// A negative position is padding.
+    pub(crate) positions: Vec<i32>,
+    /// Every position's keys and values, `[len, KV]`, and their pages.
+    pub(crate) cached: Attended,
+}
+
+impl Chunk {
+    /// A token on its own: its query, over the positions up to its own.
+    pub(crate) fn token(&self, spec: &ModelSpec, token: usize) -> Option<Attended> {
+        let position = usize::try_from(self.positions[token]).ok()?;
+        let seen = (position + 1) * spec.kv_dim();
+        Some(Attended {
+            q: self.q[token * spec.q_dim()..][..spec.q_dim()].to_vec(),
+            k: self.cached.k[..seen].to_vec(),
+            v: self.cached.v[..seen].to_vec(),
+            ..self.cached.clone()
+        })
+    }
+}
+
+/// Rows of the chunk's tokens; those of padding must stay as they are.
+pub(crate) fn attention_prefill(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    chunk: &Chunk,
+) -> Result<Vec<Judged>> {
+    let tokens = chunk.positions.len();
+    let mut dispatch = unplanned(variant);
+    // A token past `seq_len` must stay as it is too.
+    dispatch.grid = [tokens as u32 + 1, spec.num_attention_heads as u32, 1];
+    set(&mut dispatch, "seq_len", tokens as u32);
+    let scale = (spec.attention_scale() as f32).to_bits();
+    set(&mut dispatch, "sm_scale", scale);
+    let mut position_map = chunk.positions.clone();
+    position_map.push(0);
+    let mut q = chunk.q.clone();
+    q.resize(q.len() + spec.q_dim(), f16::ONE);
+    let cached = &chunk.cached;
+    let mut cache = Cache::empty(spec, cached.table.clone(), 0);
+    cache.fill(spec, &cached.k, &cached.v);
+    let operands = vec![
+        ("q", Operand::data(&q)),
+        ("page_values", Operand::data(&cache.table)),
+        ("kv_pages", Operand::data(&cache.pages)),
+        ("out", Operand::output::<f16>(q.len())),
+        ("position_map", Operand::data(&position_map)),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
+    let mut rows = found.chunks_exact(spec.q_dim());
+    let (mut written, mut expected) = (vec![], vec![]);
+    for (token, row) in rows.by_ref().take(tokens).enumerate() {
+        match chunk.token(spec, token) {
+            Some(attended) => {
+                written.extend_from_slice(row);
+                expected.push(whole(spec, &attended, merges(variant)));
+            }
+            None => ensure!(row.iter().all(|x| x.is_nan()), "a padded row is written"),
+        }
+    }
+    let mut rest = rows.flatten();
+    ensure!(rest.all(|x| x.is_nan()), "a row past seq_len is written");
+    let expected = concat(expected.into_iter());
+    Ok(vec![Judged::new("out", written, expected)])
+}
