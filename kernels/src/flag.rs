@@ -1,7 +1,7 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{features::Features, suggest};
+use crate::{features::Features, plan::MAX_CHUNK, suggest};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -151,6 +151,15 @@ pub const FLAGS: &[Flag] = &[
         },
         excludes: &["rowwise"],
         metric: Metric::Decode,
+    },
+    Flag {
+        name: "chunk",
+        doc: "prompts in chunks of up to N tokens, every matrix read once for a chunk's tile of \
+              tokens; off, token by token (prefill)",
+        values: Values::Count(2, MAX_CHUNK as u32),
+        default: |_| Value::Count(MAX_CHUNK as u32),
+        excludes: &[],
+        metric: Metric::Prefill,
     },
     Flag {
         name: "fuseqk",

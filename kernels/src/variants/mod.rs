@@ -345,13 +345,18 @@ impl Variant {
     /// the role makes one output of two.
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
-            (Reduce::Tree | Reduce::Elementwise, _) if self.batch == Batch::One => 1,
+            (Reduce::Tree | Reduce::Elementwise, _) if !self.is_batched() => 1,
             (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
             (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
+    }
+
+    /// Whether it multiplies several vectors.
+    pub fn is_batched(&self) -> bool {
+        self.batch != Batch::One
     }
 
     /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
