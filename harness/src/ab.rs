@@ -168,7 +168,12 @@ pub fn require_difference(
     features: &Features,
     settings: &[Settings; 2],
 ) -> Result<()> {
-    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+    let chunk = |arm: &Settings| arm.get("chunk");
+    if chunk(&settings[0]) != chunk(&settings[1]) {
+        return Ok(());
+    }
+    let tokens = (chunk(&settings[0]).count() as usize).max(1);
+    for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
         let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
         if plan(&settings[0])? != plan(&settings[1])? {
             return Ok(());
@@ -195,12 +200,14 @@ fn start(
     let topic = request.flag.name;
     let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], topic)?;
     let prompt_tokens = request.prompt.ids.len();
-    let arm_plan = |i: usize| {
+    let arm_plan = |i: usize| -> Result<record::ArmPlan> {
         let totals = arms[i].decode.plan.totals();
-        let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
-            + arms[i].prefill_last.plan.dispatches.len();
+        let prompt = engine.prefill_programs(&arms[i].prefill, prompt_tokens)?;
+        let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+        let mut programs = vec![&arms[i].decode];
+        programs.extend(prompt.iter().map(|program| &**program));
         let values = request.settings[i].values();
-        record::ArmPlan {
+        Ok(record::ArmPlan {
             name: format!("{}={}", request.flag.name, request.arms[i]),
             settings: values
                 .iter()
@@ -213,12 +220,8 @@ fn start(
                 .map(|(role, count)| ((*role).to_owned(), *count))
                 .collect(),
             prefill_dispatches: Some(prefill as u64),
-            shaders: engine.shader_hashes(&[
-                &arms[i].decode,
-                &arms[i].prefill,
-                &arms[i].prefill_last,
-            ]),
-        }
+            shaders: engine.shader_hashes(&programs),
+        })
     };
     let provenance = weights.provenance();
     let run = record::Run {
@@ -255,7 +258,7 @@ fn start(
             Metric::Prefill => record::Metric::Prefill,
         },
         margin: request.margin,
-        arms: [arm_plan(0), arm_plan(1)],
+        arms: [arm_plan(0)?, arm_plan(1)?],
         excluded: request
             .flag
             .excludes
@@ -309,7 +312,7 @@ fn measure(
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
-        engine.prefill(arm, prompt)?;
+        engine.prefill(&arm.prefill, prompt)?;
         let gate = check::greedy(engine, arm, &expected)?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
@@ -336,7 +339,7 @@ fn measure(
         if interrupted() {
             return Ok(true);
         }
-        let wall_ns = engine.prefill(arm, prompt)?;
+        let wall_ns = engine.prefill(&arm.prefill, prompt)?.wall_ns;
         journal.append(&Line::Prefill(record::Prefill {
             arm: kind,
             index: 0,

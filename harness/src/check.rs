@@ -11,7 +11,7 @@ use half::f16;
 use kernels::{
     Dispatch, ModelSpec, Role, Tensor, Variant,
     kv::Side,
-    plan::{Activation, Buffer},
+    plan::{Activation, Buffer, chunk_positions},
     variants::{Load, Reduce},
 };
 use reference::{
@@ -68,8 +68,8 @@ pub fn compare(stage: &str, role: &str, found: &[f64], expected: &Expected) -> C
     }
 }
 
-/// Checks the dispatches of one decoded (or prompt) token that `select` takes, in
-/// order.
+/// Checks the dispatches of a program that `select` takes, in order; its first token
+/// is at `position`.
 ///
 /// # Errors
 /// A device error; a failed comparison is a [`Check`] that did not pass.
@@ -79,12 +79,16 @@ pub fn roles(
     position: usize,
     select: impl Fn(&Dispatch) -> bool,
 ) -> Result<Vec<Check>> {
-    let token = engine.token()?;
+    let count = program.plan.phase.tokens();
+    let rows = Rows {
+        tokens: engine.rows(count)?,
+        positions: chunk_positions(position, count).collect(),
+    };
     let mut checks = Vec::new();
     engine.run_captured(program, position, select, |captured| {
         let stage = captured.dispatch.label.clone();
         let role = captured.dispatch.variant.role;
-        for (name, found, expected) in judge(engine, &captured, token, position)? {
+        for (name, found, expected) in judge(engine, &captured, &rows)? {
             let stage = if name.is_empty() {
                 stage.clone()
             } else {
@@ -141,12 +145,28 @@ fn exact(values: Vec<f64>) -> Expected {
     }
 }
 
-fn judge(
-    engine: &Engine<'_>,
-    captured: &Captured<'_>,
-    token: u32,
-    position: usize,
-) -> Result<Judged> {
+/// The tokens of a dispatch, row by row.
+struct Rows {
+    tokens: Vec<u32>,
+    positions: Vec<usize>,
+}
+
+impl Rows {
+    /// The limits of a row of `width` inputs, row by row.
+    fn expected(&self, x: &[f64], width: usize, row: impl Fn(&[f64]) -> Expected) -> Expected {
+        let rows = x.chunks_exact(width).take(self.positions.len());
+        concat(rows.map(row))
+    }
+}
+
+/// The rows one after the other.
+fn concat(rows: impl Iterator<Item = Expected>) -> Expected {
+    Expected::from_pairs(rows.flat_map(|row| row.value.into_iter().zip(row.limit)))
+}
+
+fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Judged> {
+    // What only single tokens have.
+    let position = rows.positions[0];
     let weights = engine.weights;
     let spec = weights.spec();
     let dispatch = captured.dispatch;
@@ -163,42 +183,50 @@ fn judge(
     let wide = norm_form(variant, spec.hidden_size);
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
-        Role::Embedding => vec![(
-            "",
-            act(bound(0)).to_vec(),
-            embedding::expected(matrix(), token)?,
-        )],
-        Role::RmsNorm => vec![(
-            "",
-            act(bound(0)).to_vec(),
-            rms_norm::expected(
-                act(bound(1)),
-                &param_vector(weights, dispatch),
-                eps,
-                wide,
-                Store::F16,
-            ),
-        )],
+        Role::Embedding => {
+            let tokens = rows.tokens.iter();
+            let expected = tokens.map(|&token| embedding::expected(matrix(), token));
+            let expected: Vec<Expected> = expected.collect::<Result<_, _>>()?;
+            let found = act(bound(0)).to_vec();
+            vec![("", found, concat(expected.into_iter()))]
+        }
+        Role::RmsNorm => {
+            let gamma = param_vector(weights, dispatch);
+            let expected = rows.expected(act(bound(1)), spec.hidden_size, |x| {
+                rms_norm::expected(x, &gamma, eps, wide, Store::F16)
+            });
+            vec![("", act(bound(0)).to_vec(), expected)]
+        }
         Role::AddNorm => {
             let gamma = param_vector(weights, dispatch);
-            let expected =
-                add_norm::expected(act(bound(0)), act(bound(1)), &gamma, eps, wide, Store::F16);
+            let a = act(bound(0)).chunks_exact(spec.hidden_size);
+            let b = act(bound(1)).chunks_exact(spec.hidden_size);
+            let expected = a
+                .zip(b)
+                .map(|(a, b)| add_norm::expected(a, b, &gamma, eps, wide, Store::F16));
+            let (residual, normed): (Vec<_>, Vec<_>) =
+                expected.map(|row| (row.residual, row.normed)).unzip();
+            let residual = concat(residual.into_iter());
+            let normed = concat(normed.into_iter());
             vec![
-                ("residual", act(bound(4)).to_vec(), expected.residual),
-                ("normed", act(bound(3)).to_vec(), expected.normed),
+                ("residual", act(bound(4)).to_vec(), residual),
+                ("normed", act(bound(3)).to_vec(), normed),
             ]
         }
-        Role::Int4Matmul => {
+        Role::Int4Matmul | Role::FusedFfn => {
             let w = matrix();
-            let expected =
-                int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
-            vec![("", act(bound(0)).to_vec(), expected)]
-        }
-        Role::FusedFfn => {
-            let w = matrix();
-            let expected =
-                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
-            vec![("", act(bound(0)).to_vec(), expected)]
+            let sum = sum_form(variant, w.k);
+            // The head takes the first row alone.
+            let count = match variant.is_batched() {
+                true => rows.positions.len(),
+                false => 1,
+            };
+            let x = act(bound(1)).chunks_exact(w.k).take(count);
+            let expected = x.map(|x| match variant.role {
+                Role::FusedFfn => fused_ffn::expected(w, x, sum, Store::F16),
+                _ => int4_matmul::expected(w, x, sum, Store::F16),
+            });
+            vec![("", act(bound(0)).to_vec(), concat(expected))]
         }
         Role::QkvFused => {
             let w = matrix();
@@ -220,16 +248,27 @@ fn judge(
         Role::QkNorm => {
             let shape = qkv_fused::QkvShape::of(spec);
             let [q_gamma, k_gamma] = head_gammas(weights, dispatch);
-            let before = shape.split(&captured.replaced[&bound(0)]);
-            let after = shape.split(act(bound(0)));
+            let split = |qkv: &[f64]| {
+                let all: Vec<_> = qkv
+                    .chunks_exact(spec.qkv_dim())
+                    .map(|row| shape.split(row))
+                    .collect();
+                [
+                    all.iter().map(|row| row.q).collect::<Vec<_>>().concat(),
+                    all.iter().map(|row| row.k).collect::<Vec<_>>().concat(),
+                    all.iter().map(|row| row.v).collect::<Vec<_>>().concat(),
+                ]
+            };
+            let [q, k, v] = split(&captured.replaced[&bound(0)]);
+            let [q_found, k_found, v_found] = split(act(bound(0)));
             let normed = |x: &[f64], gamma: &[f64]| {
                 let form = head_form(variant, spec.head_dim);
                 qk_norm::expected(x, gamma, eps, form, Store::F16)
             };
             vec![
-                ("q", after.q.to_vec(), normed(before.q, &q_gamma)),
-                ("k", after.k.to_vec(), normed(before.k, &k_gamma)),
-                ("v", after.v.to_vec(), exact(before.v.to_vec())),
+                ("q", q_found, normed(&q, &q_gamma)),
+                ("k", k_found, normed(&k, &k_gamma)),
+                ("v", v_found, exact(v)),
             ]
         }
         Role::QkNormRopeAppend => {
@@ -254,30 +293,44 @@ fn judge(
             projected(engine, captured, act(bound(0)).to_vec(), expected, position)?
         }
         Role::Rope => {
-            let qkv = qkv_fused::QkvShape::of(spec).split(act(bound(3)));
+            let shape = qkv_fused::QkvShape::of(spec);
             let table = rope::Rope::of(spec);
-            let rotated = |x: &[f64]| {
+            let rotated = |x: &[f64], position| {
                 let zero = vec![0.0; x.len()];
                 rope::expected(&table, x, &zero, position, Trig::CONFORMANT, Store::F16)
             };
+            let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
+            let projections = act(bound(3)).chunks_exact(spec.qkv_dim());
+            for (row, &position) in projections.zip(&rows.positions) {
+                let row = shape.split(row);
+                q.push(rotated(row.q, position));
+                k.push(rotated(row.k, position));
+                v.extend_from_slice(row.v);
+            }
             vec![
-                ("q", act(bound(0)).to_vec(), rotated(qkv.q)),
-                ("k", act(bound(1)).to_vec(), rotated(qkv.k)),
-                ("v", act(bound(2)).to_vec(), exact(qkv.v.to_vec())),
+                ("q", act(bound(0)).to_vec(), concat(q.into_iter())),
+                ("k", act(bound(1)).to_vec(), concat(k.into_iter())),
+                ("v", act(bound(2)).to_vec(), exact(v)),
             ]
         }
         Role::KvAppend => {
             let [before, after] = pages(captured)?;
             let mut expected = before.clone();
             let half = |x: &[f64]| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
-            kv_append::compute(
-                &mut expected,
-                spec.kv_layout(),
-                &engine.memory.page_table,
-                position as i32,
-                &half(act(bound(0))),
-                &half(act(bound(1))),
-            )?;
+            let (k, v) = (half(act(bound(0))), half(act(bound(1))));
+            let stored = k
+                .chunks_exact(spec.kv_dim())
+                .zip(v.chunks_exact(spec.kv_dim()));
+            for ((k, v), &position) in stored.zip(&rows.positions) {
+                kv_append::compute(
+                    &mut expected,
+                    spec.kv_layout(),
+                    &engine.memory.page_table,
+                    position as i32,
+                    k,
+                    v,
+                )?;
+            }
             vec![("", decode(after), exact(decode(&expected)))]
         }
         Role::Attention | Role::AttentionSplitk => {
@@ -296,14 +349,14 @@ fn judge(
         }
         Role::AttentionPrefill => {
             let queries = act(bound(0)).chunks_exact(spec.q_dim());
-            let [k, v] = cached(engine, captured, position + queries.len())?;
+            // The first row is the last token, which attends to all others.
+            let [k, v] = cached(engine, captured, position + 1)?;
             let form = attention_form(variant, spec.head_dim);
-            let rows = queries.enumerate().flat_map(|(token, q)| {
-                let seen = (position + token + 1) * spec.kv_dim();
-                let row = attention::expected(q, &k[..seen], &v[..seen], shape, form);
-                row.value.into_iter().zip(row.limit)
+            let expected = queries.zip(&rows.positions).map(|(q, &position)| {
+                let seen = (position + 1) * spec.kv_dim();
+                attention::expected(q, &k[..seen], &v[..seen], shape, form)
             });
-            let expected = Expected::from_pairs(rows);
+            let expected = concat(expected);
             vec![("", act(bound(3)).to_vec(), expected)]
         }
         Role::AttentionCombine => {

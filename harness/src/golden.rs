@@ -12,7 +12,7 @@
 use crate::{
     check::{EXCUSED_SHARE, LOGIT_WORST, LOGITS_REL_RMS, logits},
     device::Gpu,
-    engine::{Arm, Captured, Engine, Program, every},
+    engine::{Arm, Captured, Engine, every},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Settings, plan::Buffer};
@@ -48,7 +48,8 @@ const F32_LOGIT_STD: f64 = 1.8;
 pub enum Pass {
     /// The CPU reference in f64.
     Reference,
-    /// The GPU's unfused chain, as a prompt goes through it.
+    /// The GPU's unfused chain, as a prompt goes through it: each position as the
+    /// last of its chunk.
     Prefill,
     /// The GPU's fused chain, as decoded tokens go through it.
     Decode,
@@ -306,12 +307,9 @@ pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comp
     for prompt in &folder.prompts {
         all.extend(reference(&folder.weights, prompt)?);
     }
-    for (pass, program) in [
-        (Pass::Prefill, &arm.prefill_last),
-        (Pass::Decode, &arm.decode),
-    ] {
+    for pass in [Pass::Prefill, Pass::Decode] {
         for prompt in &folder.prompts {
-            all.extend(chain(&engine, pass, program, prompt)?);
+            all.extend(chain(&engine, pass, &arm, prompt)?);
         }
     }
     for prompt in folder.prompts.iter().filter(|p| !p.greedy.is_empty()) {
@@ -367,28 +365,39 @@ fn reference(weights: &Checkpoint, prompt: &Prompt) -> Result<Vec<Comparison>> {
 }
 
 /// One chain over a prompt, position by position with the head.
-fn chain(
-    engine: &Engine<'_>,
-    pass: Pass,
-    program: &Program,
-    prompt: &Prompt,
-) -> Result<Vec<Comparison>> {
+fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<Vec<Comparison>> {
     let stages = prompt.stages.iter();
     let wanted: BTreeSet<usize> = stages.flat_map(|s| s.rows.keys().copied()).collect();
     let mut found: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for (position, &token) in prompt.ids.iter().enumerate() {
-        engine.set_token(token);
+    for position in 0..prompt.ids.len() {
+        // The rows before were stored by the chunks before.
+        let fed = match pass {
+            Pass::Prefill => arm.prefill.last_chunk(position + 1),
+            Pass::Decode | Pass::Reference => position..position + 1,
+        };
+        engine.set_tokens(&prompt.ids[fed.clone()]);
+        let in_chunk;
+        let program = match pass {
+            Pass::Prefill => {
+                in_chunk = engine.prefill_program(&arm.prefill, fed.len(), true)?;
+                &*in_chunk
+            }
+            Pass::Decode | Pass::Reference => &arm.decode,
+        };
         if wanted.contains(&position) {
-            let layers = engine.weights.spec().num_hidden_layers;
-            engine.run_captured(program, position, every, |captured| {
-                for (stage, values) in stages_in(&captured, layers) {
+            let spec = engine.weights.spec();
+            let (layers, d) = (spec.num_hidden_layers, spec.hidden_size);
+            engine.run_captured(program, fed.start, every, |captured| {
+                for (stage, mut values) in stages_in(&captured, layers) {
+                    // The chunk's last token has the first row.
+                    values.truncate(d);
                     found.entry(stage).or_default().insert(position, values);
                 }
                 Ok(())
             })?;
         } else {
-            engine.decode(program, position, 1)?;
+            engine.run(program, fed.start)?;
         }
         let expected = match (pass, prompt.cached.get(&position)) {
             (Pass::Decode, Some(cached)) => cached,
@@ -598,7 +607,7 @@ fn greedy_on_gpu(
     prompt: &Prompt,
     worst: f64,
 ) -> Result<Comparison> {
-    engine.prefill(arm, &prompt.ids)?;
+    engine.prefill(&arm.prefill, &prompt.ids)?;
     let mut position = prompt.ids.len();
     greedy(prompt, worst, Pass::Decode, |fed| {
         if let Some(token) = fed {

@@ -82,7 +82,7 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             .collect();
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-        engine.prefill(&arm, &ids).expect("prefill");
+        engine.prefill(&arm.prefill, &ids).expect("prefill");
         let found = engine.logits().expect("logits");
         let check = check::logits(prompt, &found, &last, 0.0);
         assert!(check.passed, "{prompt}: {:?}", check.note);
@@ -118,11 +118,14 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
         for choices in choices {
             let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
             let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-            engine.prefill(&arm, &prompt).expect("prefill");
+            engine.prefill(&arm.prefill, &prompt).expect("prefill");
             let last = prompt.len() - 1;
-            for program in [&arm.prefill_last, &arm.decode] {
-                engine.set_token(prompt[last]);
-                for check in check::roles(&engine, program, last, every).expect("roles") {
+            let chunk = arm.prefill.last_chunk(prompt.len());
+            let program = engine.prefill_program(&arm.prefill, chunk.len(), true);
+            let program = program.expect("a program");
+            for (program, fed) in [(&*program, chunk), (&arm.decode, last..last + 1)] {
+                engine.set_tokens(&prompt[fed.clone()]);
+                for check in check::roles(&engine, program, fed.start, every).expect("roles") {
                     assert!(
                         check.passed,
                         "{choices:?}: {}: {:?}",
@@ -156,9 +159,10 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
         &["vec4=1", "vec4h=1", "fuseqk=0"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
-        for program in [&arm.prefill_last, &arm.decode] {
-            engine.set_token(501);
+        engine.prefill(&arm.prefill, &[7, 7, 7]).expect("prefill");
+        let program = engine.prefill_program(&arm.prefill, 2, true);
+        for (program, tokens) in [(&*program.expect("a program"), 2), (&arm.decode, 1)] {
+            engine.set_tokens(&[501, 77][..tokens]);
             for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
@@ -182,7 +186,7 @@ fn the_recorder_records_the_plan() {
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[1, 2, 3]).expect("prefill");
+        engine.prefill(&arm.prefill, &[1, 2, 3]).expect("prefill");
         let decoded = engine.decode(&arm.decode, 3, 5).expect("decode");
         assert_eq!(decoded.dispatches, 5 * expected, "{choices:?}: two layers");
         assert_eq!(
@@ -202,13 +206,13 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let prompt = [5, 900, 77, 12];
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-    engine.prefill(&arm, &prompt).expect("prefill");
+    engine.prefill(&arm.prefill, &prompt).expect("prefill");
     let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
-    engine.prefill(&arm, &prompt).expect("prefill");
+    engine.prefill(&arm.prefill, &prompt).expect("prefill");
     let wrong = check::greedy(&engine, &arm, &expected(&[5, 900, 77, 13])).expect("greedy");
     assert!(
         wrong.checks.iter().any(|c| !c.passed),
@@ -399,7 +403,9 @@ fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
     for choices in [&["rowwise=0"][..], &["rowwise=1"]] {
         let mut engine = Engine::new(gpu, weights, 32, Some(vec![1, 0])).expect("engine");
         let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-        let unfused = stored(&engine, &arm.prefill, &tokens).expect("the prompt's chain");
+        let program = engine.prefill_program(&arm.prefill, 1, false);
+        let program = program.expect("a program");
+        let unfused = stored(&engine, &program, &tokens).expect("the prompt's chain");
         let fused = stored(&engine, &arm.decode, &tokens).expect("the fused chain");
         let layers = weights.spec().num_hidden_layers;
         assert_eq!(unfused.len(), layers * tokens.len(), "every entry");

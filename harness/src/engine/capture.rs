@@ -4,10 +4,10 @@ use super::{
     Engine, Program,
     memory::{POISON, read_guarded},
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use half::f16;
 use kernels::{
-    Dispatch,
+    Dispatch, Plan,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
@@ -33,9 +33,11 @@ pub const fn every(_: &Dispatch) -> bool {
 }
 
 impl Engine<'_> {
-    /// Runs one token dispatch by dispatch. Before each that `select` takes, its
+    /// Runs the tokens of a program, the first of them at `position`, dispatch by
+    /// dispatch. Before each that `select` takes, its
     /// outputs are filled with NaN, save what it changes in place; after it, the
-    /// guard words behind them must be intact. The others only run.
+    /// guard words behind them and the rows past its last must be intact. The others
+    /// only run.
     ///
     /// # Errors
     /// A device error, a touched guard, or what `visit` returns.
@@ -46,9 +48,10 @@ impl Engine<'_> {
         select: impl Fn(&Dispatch) -> bool,
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
-        self.memory.require(position + 1)?;
+        let tokens = program.plan.phase.tokens();
+        self.memory.require(position + tokens)?;
         let mut encoder = self.encoder();
-        self.memory.advance(&mut encoder, position);
+        self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;
         for (i, dispatch) in program.plan.dispatches.iter().enumerate() {
             if !select(dispatch) {
@@ -74,7 +77,7 @@ impl Engine<'_> {
                 };
                 if binding.in_place {
                     let held =
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?;
+                        self.read_activation(&dispatch.label, activation, &program.plan, false)?;
                     replaced.insert(activation, held);
                 } else if binding.access == Access::ReadWrite {
                     let poison = vec![POISON; self.memory.bytes(buffer) as usize];
@@ -87,12 +90,12 @@ impl Engine<'_> {
             program.record(&mut encoder, Some(i));
             self.gpu.run(&dispatch.label, encoder)?;
             let mut activations = BTreeMap::new();
-            for &(buffer, _) in &bound {
+            for &(buffer, binding) in &bound {
                 if let Buffer::Activation(activation) = buffer {
-                    activations.insert(
-                        activation,
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?,
-                    );
+                    let output = binding.access == Access::ReadWrite && !binding.in_place;
+                    let plan = &program.plan;
+                    let held = self.read_activation(&dispatch.label, activation, plan, output)?;
+                    activations.insert(activation, held);
                 }
             }
             let after = layer
@@ -112,7 +115,8 @@ impl Engine<'_> {
         &self,
         label: &str,
         activation: Activation,
-        splits: usize,
+        plan: &Plan,
+        output: bool,
     ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
         let what = format!("{label}: {activation:?}");
@@ -125,7 +129,11 @@ impl Engine<'_> {
             let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
             decode(&values)
         };
-        values.truncate(activation_len(self.weights.spec(), activation, splits));
+        let (spec, tokens) = (self.weights.spec(), plan.phase.tokens());
+        let rest = values.split_off(activation_len(spec, activation, plan.splits, tokens));
+        if output && rest.iter().any(|x| !x.is_nan()) {
+            bail!("{label}: {activation:?}: written past its last row");
+        }
         Ok(values)
     }
 }

@@ -6,11 +6,11 @@ use half::f16;
 use kernels::{
     kv::{PAGE_SIZE, pages_for},
     models::{ModelSpec, Shape},
-    plan::{Activation, Buffer, Part, State, activation_len},
+    plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
 use reference::{Checkpoint, numerics::decode};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 /// Bytes behind every activation that no kernel may touch.
 pub const GUARD_BYTES: u64 = 64;
@@ -20,7 +20,8 @@ pub(crate) const POISON: u8 = 0xFF;
 /// Distance of the fields of the per-token state: the largest alignment that
 /// WebGPU allows an adapter to ask for.
 const FIELD: u64 = 256;
-/// Bytes of one position's entry in the step table: position, pages, length.
+/// Bytes of one position's entry in the step table: positions from it on, pages,
+/// length.
 const STEP: u64 = 3 * FIELD;
 /// Most parts of split-K attention that partials are allocated for.
 const MAX_SPLITS: usize = 16;
@@ -186,7 +187,7 @@ impl Memory {
             Logits,
         ] {
             let element = if activation == Partials { 4 } else { 2 };
-            let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
+            let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;
             let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
             self.buffers
@@ -210,7 +211,8 @@ impl Memory {
             upload(gpu, "page_values", table),
             table.len() as u64,
         );
-        add(State::Token, empty(gpu, "token", 4), 4);
+        let ids = 4 * MAX_CHUNK as u64;
+        add(State::Token, empty(gpu, "token", ids), ids);
     }
 
     /// Positions that fit.
@@ -242,7 +244,7 @@ impl Memory {
     /// a write outside a binding is dropped and would never touch it.
     pub(super) fn binding(&self, name: Buffer) -> wgpu::BufferBinding<'_> {
         let field = match name {
-            Buffer::State(State::PositionMap) => Some((0, 4)),
+            Buffer::State(State::PositionMap) => Some((0, 4 * MAX_CHUNK as u64)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
             Buffer::State(State::LengthInfo) => Some((2, 12)),
             Buffer::Param { .. }
@@ -268,14 +270,22 @@ impl Memory {
         }
     }
 
-    pub(super) fn advance(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        encoder.copy_buffer_to_buffer(
-            &self.steps,
-            position as u64 * STEP,
-            &self.state,
-            0,
-            Some(STEP),
-        );
+    /// Makes `tokens` tokens from `position` on the current ones: pages and length are
+    /// those of the last, whose row is the first.
+    pub(super) fn advance(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        position: usize,
+        tokens: usize,
+    ) {
+        let last = (position + tokens - 1) as u64;
+        let mut copy = |from: u64, to: u64, bytes: u64| {
+            encoder.copy_buffer_to_buffer(&self.steps, from, &self.state, to, Some(bytes));
+        };
+        copy(last * STEP, 0, STEP);
+        if tokens > 1 {
+            copy(position as u64 * STEP, 4, 4 * (tokens as u64 - 1));
+        }
     }
 
     pub(super) fn write_prompt(&self, gpu: &Gpu, prompt: &[u32]) {
@@ -283,9 +293,15 @@ impl Memory {
             .write_buffer(&self.prompt, 0, bytemuck::cast_slice(prompt));
     }
 
-    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
+    /// Makes the prompt's ids at `positions` the current tokens, the last in the first
+    /// row.
+    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, positions: Range<usize>) {
         let token = self.buffer(Buffer::State(State::Token));
-        encoder.copy_buffer_to_buffer(&self.prompt, 4 * position as u64, token, 0, Some(4));
+        let (start, last) = (4 * positions.start as u64, 4 * (positions.end as u64 - 1));
+        encoder.copy_buffer_to_buffer(&self.prompt, last, token, 0, Some(4));
+        if last > start {
+            encoder.copy_buffer_to_buffer(&self.prompt, start, token, 4, Some(last - start));
+        }
     }
 
     pub(super) fn log_token(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
@@ -352,7 +368,7 @@ impl Memory {
         (self.layer_bytes / 2) as usize
     }
 
-    /// Reads a buffer of f16 elements.
+    /// Reads a buffer of f16 elements, of an activation the first row.
     ///
     /// # Errors
     /// A device error.
@@ -361,7 +377,7 @@ impl Memory {
         let values: Vec<f16> = bytemuck::pod_collect_to_vec(&bytes);
         let mut values = decode(&values);
         if let Buffer::Activation(activation) = name {
-            values.truncate(activation_len(&self.spec, activation, MAX_SPLITS));
+            values.truncate(activation_len(&self.spec, activation, MAX_SPLITS, 1));
         }
         Ok(values)
     }
@@ -430,7 +446,12 @@ pub(crate) fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
     Ok(texture.create_view(&wgpu::TextureViewDescriptor::default()))
 }
 
-/// Position, page count and length of every position, at their offsets.
+const _: () = assert!(
+    4 * MAX_CHUNK as u64 <= FIELD,
+    "the positions of a chunk fit their field"
+);
+
+/// The positions from every position on, its page count and length, at their offsets.
 fn step_table(context: usize) -> Vec<u8> {
     let mut table = vec![0_u8; context * STEP as usize];
     for (position, entry) in table.chunks_exact_mut(STEP as usize).enumerate() {
@@ -438,7 +459,9 @@ fn step_table(context: usize) -> Vec<u8> {
         let mut put = |at: usize, value: i32| {
             entry[at..at + 4].copy_from_slice(&value.to_le_bytes());
         };
-        put(0, position as i32);
+        for row in 0..MAX_CHUNK {
+            put(4 * row, (position + row) as i32);
+        }
         put(FIELD as usize + 4, pages);
         put(2 * FIELD as usize, position as i32 + 1);
     }

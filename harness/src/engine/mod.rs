@@ -8,24 +8,26 @@
 
 mod capture;
 mod memory;
+mod prefill;
 mod program;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
 pub(crate) use memory::{POISON, padded, read_guarded, texture, with_guard};
+pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use kernels::{
     Phase, Plan, Settings,
-    plan::{Activation, Buffer, State},
+    plan::{Activation, Buffer, State, chunk_positions, chunks},
 };
 use program::Pipelines;
 use reference::Checkpoint;
 use results::record::Span;
-use std::{collections::BTreeMap, time::Instant};
+use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
 /// A model on the GPU.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub struct Engine<'a> {
     pub weights: &'a Checkpoint,
     /// The buffers.
     pub memory: Memory,
-    pipelines: Pipelines,
+    pipelines: RefCell<Pipelines>,
 }
 
 /// One choice of flags, compiled: what decodes and what prefills.
@@ -44,13 +46,11 @@ pub struct Engine<'a> {
 pub struct Arm {
     /// A decoded token.
     pub decode: Program,
-    /// A prompt token.
-    pub prefill: Program,
-    /// The last prompt token, with head and argmax.
-    pub prefill_last: Program,
+    /// A prompt.
+    pub prefill: Prefill,
 }
 
-/// Tokens of one submit: enough to hide the submit, few enough to stay
+/// Decoded tokens of one submit: enough to hide the submit, few enough to stay
 /// interruptible on a slow adapter.
 const TOKENS_PER_SUBMIT: usize = 4;
 
@@ -73,7 +73,7 @@ impl<'a> Engine<'a> {
             gpu,
             weights,
             memory,
-            pipelines: Pipelines::default(),
+            pipelines: RefCell::default(),
         })
     }
 
@@ -82,22 +82,21 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// When no plan can be made or a shader is refused.
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
-        let mut program = |phase| -> Result<Program> {
-            let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
-            self.memory.textures(self.gpu, self.weights, &plan)?;
-            Program::new(
-                self.gpu,
-                &self.memory,
-                &mut self.pipelines,
-                self.weights.spec(),
-                plan,
-            )
+        let spec = self.weights.spec();
+        let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
+        let decode = plan(Phase::Decode)?;
+        self.memory.textures(self.gpu, self.weights, &decode)?;
+        // Every size of chunk takes the same matrices as textures.
+        let (tokens, head) = (1, true);
+        let prompt = plan(Phase::Prefill { tokens, head })?;
+        self.memory.textures(self.gpu, self.weights, &prompt)?;
+        let pipelines = self.pipelines.get_mut();
+        let arm = Arm {
+            decode: Program::new(self.gpu, &self.memory, pipelines, spec, decode)?,
+            prefill: Prefill::new(settings),
         };
-        Ok(Arm {
-            decode: program(Phase::Decode)?,
-            prefill: program(Phase::Prefill { head: false })?,
-            prefill_last: program(Phase::Prefill { head: true })?,
-        })
+        self.prefill_program(&arm.prefill, 1, true)?;
+        Ok(arm)
     }
 
     /// The decode chain of a choice of flags from pipelines of its own: the
@@ -118,38 +117,8 @@ impl<'a> Engine<'a> {
         programs
             .iter()
             .flat_map(|p| p.plan.variants())
-            .filter_map(|v| Some((v.id(), self.pipelines.sha256(v)?.to_owned())))
+            .filter_map(|v| Some((v.id(), self.pipelines.borrow().sha256(v)?.to_owned())))
             .collect()
-    }
-
-    /// Runs a prompt from position 0 and returns the wall time in nanoseconds.
-    /// The token after it lies in the token buffer.
-    ///
-    /// # Errors
-    /// An empty or too long prompt, or a device error.
-    pub fn prefill(&self, arm: &Arm, prompt: &[u32]) -> Result<u64> {
-        if prompt.is_empty() {
-            bail!("the prompt has no tokens; expected at least one");
-        }
-        self.memory.require(prompt.len())?;
-        self.memory.write_prompt(self.gpu, prompt);
-        let start = Instant::now();
-        for (chunk, positions) in chunks(0, prompt.len()).into_iter().enumerate() {
-            let mut encoder = self.encoder();
-            for position in positions {
-                self.memory.feed_prompt(&mut encoder, position);
-                let program = if position + 1 == prompt.len() {
-                    &arm.prefill_last
-                } else {
-                    &arm.prefill
-                };
-                self.encode(&mut encoder, program, position);
-            }
-            self.gpu
-                .run("prefill", encoder)
-                .with_context(|| format!("prompt chunk {chunk}"))?;
-        }
-        Ok(nanos(start))
     }
 
     /// Decodes `tokens` greedily from `position`, the position of the token in
@@ -162,7 +131,7 @@ impl<'a> Engine<'a> {
         let mut spans = Vec::new();
         let mut dispatches = 0;
         let start = Instant::now();
-        for positions in chunks(position, tokens) {
+        for positions in chunks(position..position + tokens, TOKENS_PER_SUBMIT) {
             let span_start = Instant::now();
             let span_context = positions.start;
             let span_tokens = positions.len();
@@ -198,16 +167,29 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn token(&self) -> Result<u32> {
-        let bytes = self
-            .gpu
-            .read(self.memory.buffer(Buffer::State(State::Token)), 0, 4)?;
-        Ok(bytemuck::pod_read_unaligned(&bytes))
+        Ok(self.rows(1)?[0])
+    }
+
+    /// Tokens of the first `count` rows.
+    pub(crate) fn rows(&self, count: usize) -> Result<Vec<u32>> {
+        let buffer = self.memory.buffer(Buffer::State(State::Token));
+        let bytes = self.gpu.read(buffer, 0, 4 * count as u64)?;
+        Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
 
     /// Replaces the token that is fed next.
     pub fn set_token(&self, token: u32) {
+        self.set_tokens(&[token]);
+    }
+
+    /// Replaces the tokens that are fed next, given in the order of their positions.
+    pub fn set_tokens(&self, tokens: &[u32]) {
+        let rows: Vec<u32> = chunk_positions(0, tokens.len())
+            .map(|at| tokens[at])
+            .collect();
         let buffer = self.memory.buffer(Buffer::State(State::Token));
-        self.gpu.queue.write_buffer(buffer, 0, &token.to_le_bytes());
+        let bytes = bytemuck::cast_slice(&rows);
+        self.gpu.queue.write_buffer(buffer, 0, bytes);
     }
 
     /// The logits of the last program that ran the head.
@@ -219,14 +201,16 @@ impl<'a> Engine<'a> {
             .read_f16(self.gpu, Buffer::Activation(Activation::Logits))
     }
 
-    /// Records one token and returns the number of dispatches recorded.
+    /// Records the tokens of a program, the first of them at `position`, and returns
+    /// the number of dispatches recorded.
     fn encode(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         program: &Program,
         position: usize,
     ) -> u64 {
-        self.memory.advance(encoder, position);
+        let tokens = program.plan.phase.tokens();
+        self.memory.advance(encoder, position, tokens);
         program.record(encoder, None)
     }
 
@@ -250,11 +234,4 @@ pub struct Decoded {
 
 fn nanos(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn chunks(from: usize, count: usize) -> Vec<std::ops::Range<usize>> {
-    (from..from + count)
-        .step_by(TOKENS_PER_SUBMIT)
-        .map(|start| start..(start + TOKENS_PER_SUBMIT).min(from + count))
-        .collect()
 }

@@ -1,7 +1,10 @@
 //! Chunks of a prompt, and what the dispatches of several tokens add to the plan.
 
 use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
-use crate::{role::Role, variants::{Batch, Variant}};
+use crate::{
+    role::Role,
+    variants::{Batch, Variant},
+};
 use std::ops::Range;
 
 /// Most tokens of a chunk.
@@ -56,11 +59,7 @@ impl Builder<'_> {
                 state(State::PositionMap),
             ],
             uniform: vec![self.tokens as u32, scale],
-            grid: [
-                self.tokens as u32,
-                self.spec.num_attention_heads as u32,
-                1,
-            ],
+            grid: [self.tokens as u32, self.spec.num_attention_heads as u32, 1],
             weight_bytes: 0,
         });
         Ok(())
