@@ -202,7 +202,7 @@ fn start(
     let prompt_tokens = request.prompt.ids.len();
     let arm_plan = |i: usize| -> Result<record::ArmPlan> {
         let totals = arms[i].decode.plan.totals();
-        let prompt = engine.prefill_programs(&arms[i].prefill, prompt_tokens)?;
+        let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
         let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
         let mut programs = vec![&arms[i].decode];
         programs.extend(prompt.iter().map(|program| &**program));
@@ -312,7 +312,7 @@ fn measure(
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
-        engine.prefill(&arm.prefill, prompt)?;
+        engine.prefill_whole(&arm.prefill, prompt)?;
         let gate = check::greedy(engine, arm, &expected)?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
@@ -339,7 +339,7 @@ fn measure(
         if interrupted() {
             return Ok(true);
         }
-        let wall_ns = engine.prefill(&arm.prefill, prompt)?.wall_ns;
+        let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
         journal.append(&Line::Prefill(record::Prefill {
             arm: kind,
             index: 0,

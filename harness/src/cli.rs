@@ -434,7 +434,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     let last = prompt.ids.len() - 1;
-    engine.prefill(&arm.prefill, &prompt.ids)?;
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
     // The prompt's last chunk again, dispatch by dispatch, and its last token on the
     // chain of decoded ones.
     let chunk = arm.prefill.last_chunk(prompt.ids.len());
@@ -449,7 +449,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
         "decode",
         check::roles(&engine, &arm.decode, last, every)?,
     ));
-    engine.prefill(&arm.prefill, &prompt.ids)?;
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
     let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();

@@ -607,7 +607,7 @@ fn greedy_on_gpu(
     prompt: &Prompt,
     worst: f64,
 ) -> Result<Comparison> {
-    engine.prefill(&arm.prefill, &prompt.ids)?;
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
     let mut position = prompt.ids.len();
     greedy(prompt, worst, Pass::Decode, |fed| {
         if let Some(token) = fed {

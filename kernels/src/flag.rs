@@ -80,6 +80,8 @@ pub enum Metric {
     Decode,
     /// Time of the prompt.
     Prefill,
+    /// Time to the first token of a second turn, whose prompt begins with the first.
+    SecondTurn,
 }
 
 /// A row of the flag table.
@@ -160,6 +162,14 @@ pub const FLAGS: &[Flag] = &[
         default: |_| Value::Count(MAX_CHUNK as u32),
         excludes: &[],
         metric: Metric::Prefill,
+    },
+    Flag {
+        name: "reuse",
+        doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
+        values: Values::Switch,
+        default: |_| Value::On,
+        excludes: &[],
+        metric: Metric::SecondTurn,
     },
     Flag {
         name: "fuseqk",

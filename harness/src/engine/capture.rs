@@ -50,6 +50,7 @@ impl Engine<'_> {
     ) -> Result<()> {
         let tokens = program.plan.phase.tokens();
         self.memory.require(position + tokens)?;
+        self.memory.kept.borrow_mut().overwrite(position);
         let mut encoder = self.encoder();
         self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;

@@ -1,5 +1,6 @@
 //! Every buffer of a model on the GPU, by its name in the plan.
 
+use super::kept::Kept;
 use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
@@ -10,7 +11,7 @@ use kernels::{
     variants::TEXTURE_WIDTH,
 };
 use reference::{Checkpoint, numerics::decode};
-use std::{collections::BTreeMap, ops::Range};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 /// Bytes behind every activation that no kernel may touch.
 pub const GUARD_BYTES: u64 = 64;
@@ -41,6 +42,8 @@ pub struct Memory {
     snapshot: Vec<wgpu::Buffer>,
     layer_bytes: u64,
     context: usize,
+    /// What the KV cache holds.
+    pub(super) kept: RefCell<Kept>,
     /// Page table: page of the sequence to page of the cache.
     pub page_table: Vec<u32>,
     spec: ModelSpec,
@@ -85,6 +88,7 @@ impl Memory {
                 snapshot: Vec::new(),
                 layer_bytes,
                 context,
+                kept: RefCell::default(),
                 page_table,
                 spec: spec.clone(),
             };
@@ -329,11 +333,12 @@ impl Memory {
         self.copy_kv(gpu, |layer, kv| (kv, &self.snapshot[layer]))
     }
 
-    /// Restores the KV cache to the last snapshot, by a GPU copy.
+    /// Restores the KV cache to the last snapshot, by a GPU copy; no prompt reuses it.
     ///
     /// # Errors
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
+        self.forget();
         self.copy_kv(gpu, |layer, kv| (&self.snapshot[layer], kv))
     }
 
@@ -353,14 +358,39 @@ impl Memory {
     }
 
     /// Overwrites every layer's pages with the same values: `f16` elements in
-    /// cache order, one layer's worth.
+    /// cache order, one layer's worth. No prompt reuses them.
     pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) {
+        self.forget();
         for layer in 0..self.spec.num_hidden_layers {
             let buffer = self.buffer(Buffer::KvPages { layer });
             let bytes: &[u8] = bytemuck::cast_slice(values);
             gpu.queue
                 .write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
         }
+    }
+
+    /// Lets no prompt reuse what the KV cache holds.
+    pub fn forget(&self) {
+        self.kept.borrow_mut().forget();
+    }
+
+    /// The tokens whose keys and values the cache holds, from position 0 on.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn kept(&self, gpu: &Gpu) -> Result<Vec<u32>> {
+        let kept = self.kept.borrow();
+        let tokens = kept.tokens();
+        let logged = match tokens.iter().position(Option::is_none) {
+            // The id of a position is logged at the one before.
+            Some(first) => self.generated(gpu, first - 1, tokens.len() - first)?,
+            None => vec![],
+        };
+        let first = tokens.len() - logged.len();
+        let known = tokens.iter().enumerate();
+        Ok(known
+            .map(|(at, token)| token.unwrap_or_else(|| logged[at - first]))
+            .collect())
     }
 
     /// f16 elements of one layer's pages.

@@ -7,6 +7,7 @@
 //! compute pass per token, bind groups prebuilt, no allocation in the loop.
 
 mod capture;
+mod kept;
 mod memory;
 mod prefill;
 mod program;
@@ -19,7 +20,7 @@ pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kernels::{
     Phase, Plan, Settings,
     plan::{Activation, Buffer, State, chunk_positions, chunks},
@@ -27,7 +28,7 @@ use kernels::{
 use program::Pipelines;
 use reference::Checkpoint;
 use results::record::Span;
-use std::{cell::RefCell, collections::BTreeMap, time::Instant};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Instant};
 
 /// A model on the GPU.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Engine<'a> {
     pub weights: &'a Checkpoint,
     /// The buffers.
     pub memory: Memory,
-    pipelines: RefCell<Pipelines>,
+    pipelines: Rc<RefCell<Pipelines>>,
 }
 
 /// One choice of flags, compiled: what decodes and what prefills.
@@ -73,7 +74,7 @@ impl<'a> Engine<'a> {
             gpu,
             weights,
             memory,
-            pipelines: RefCell::default(),
+            pipelines: Rc::default(),
         })
     }
 
@@ -82,34 +83,35 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// When no plan can be made or a shader is refused.
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
-        let spec = self.weights.spec();
-        let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
-        let decode = plan(Phase::Decode)?;
-        self.memory.textures(self.gpu, self.weights, &decode)?;
-        // Every size of chunk takes the same matrices as textures.
-        let (tokens, head) = (1, true);
-        let prompt = plan(Phase::Prefill { tokens, head })?;
-        self.memory.textures(self.gpu, self.weights, &prompt)?;
-        let pipelines = self.pipelines.get_mut();
-        let arm = Arm {
-            decode: Program::new(self.gpu, &self.memory, pipelines, spec, decode)?,
-            prefill: Prefill::new(settings),
-        };
-        self.prefill_program(&arm.prefill, 1, true)?;
-        Ok(arm)
+        let pipelines = self.pipelines.clone();
+        self.compiled(settings, pipelines)
     }
 
-    /// The decode chain of a choice of flags from pipelines of its own: the
-    /// control, which shares no compiled code with [`Self::arm`].
+    /// A choice of flags from pipelines of its own: the control, which shares no
+    /// compiled code with [`Self::arm`].
     ///
     /// # Errors
     /// As [`Self::arm`].
-    pub fn control(&mut self, settings: &Settings) -> Result<Program> {
+    pub fn control(&mut self, settings: &Settings) -> Result<Arm> {
+        self.compiled(settings, Rc::default())
+    }
+
+    fn compiled(&mut self, settings: &Settings, pipelines: Rc<RefCell<Pipelines>>) -> Result<Arm> {
         let spec = self.weights.spec();
-        let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
-        self.memory.textures(self.gpu, self.weights, &plan)?;
-        let mut pipelines = Pipelines::default();
-        Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
+        let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
+        let decode = plan(Phase::Decode)?;
+        // Every size of chunk takes the same matrices as textures.
+        let (tokens, head) = (1, true);
+        let prompt = plan(Phase::Prefill { tokens, head })?;
+        for plan in [&decode, &prompt] {
+            self.memory.textures(self.gpu, self.weights, plan)?;
+        }
+        let mut made = pipelines.borrow_mut();
+        let decode = Program::new(self.gpu, &self.memory, &mut made, spec, decode)?;
+        drop(made);
+        let prefill = Prefill::new(settings, pipelines);
+        self.prefill_program(&prefill, tokens, head)?;
+        Ok(Arm { decode, prefill })
     }
 
     /// SHA-256 of the text of every shader that `programs` dispatch, by variant id.
@@ -128,6 +130,9 @@ impl<'a> Engine<'a> {
     /// Past the end of the context, or a device error.
     pub fn decode(&self, program: &Program, position: usize, tokens: usize) -> Result<Decoded> {
         self.memory.require(position + tokens)?;
+        if tokens == 0 {
+            bail!("no tokens to decode; expected at least one");
+        }
         let mut spans = Vec::new();
         let mut dispatches = 0;
         let start = Instant::now();
@@ -147,6 +152,7 @@ impl<'a> Engine<'a> {
                 wall_ns: nanos(span_start),
             });
         }
+        self.memory.kept.borrow_mut().decoded(position, tokens);
         Ok(Decoded {
             wall_ns: nanos(start),
             dispatches,
@@ -190,6 +196,7 @@ impl<'a> Engine<'a> {
         let buffer = self.memory.buffer(Buffer::State(State::Token));
         let bytes = bytemuck::cast_slice(&rows);
         self.gpu.queue.write_buffer(buffer, 0, bytes);
+        self.memory.kept.borrow_mut().set(tokens);
     }
 
     /// The logits of the last program that ran the head.

@@ -1,7 +1,7 @@
 //! Prompts: in chunks of many tokens or token by token, as the flag `chunk` says.
 
-use super::{Engine, Program, nanos};
-use anyhow::{Context as _, Result, bail};
+use super::{Engine, Program, kept::shared, nanos, program::Pipelines};
+use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Phase, Plan, Settings, plan::chunks};
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instant};
 
@@ -10,6 +10,7 @@ use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instan
 #[derive(Debug)]
 pub struct Prefill {
     settings: Settings,
+    pipelines: Rc<RefCell<Pipelines>>,
     /// By tokens, and whether the head runs.
     programs: RefCell<BTreeMap<(usize, bool), Rc<Program>>>,
 }
@@ -27,12 +28,15 @@ pub struct Prefilled {
     pub dispatches: u64,
     /// Prompt tokens processed.
     pub tokens: usize,
+    /// Prompt tokens before them whose keys and values were in the cache.
+    pub reused: usize,
 }
 
 impl Prefill {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, pipelines: Rc<RefCell<Pipelines>>) -> Self {
         Self {
             settings: settings.clone(),
+            pipelines,
             programs: RefCell::default(),
         }
     }
@@ -40,6 +44,11 @@ impl Prefill {
     /// Most tokens of a chunk; 1 where the prompt goes token by token.
     pub fn chunk(&self) -> usize {
         (self.settings.get("chunk").count() as usize).max(1)
+    }
+
+    /// Whether a prompt reuses what the cache holds of it.
+    pub fn reuses(&self) -> bool {
+        self.settings.get("reuse").is_on()
     }
 
     /// The chunk that ends a prompt of `tokens` tokens.
@@ -69,7 +78,7 @@ impl Engine<'_> {
         let phase = Phase::Prefill { tokens, head };
         let spec = self.weights.spec();
         let plan = Plan::build(spec, &prefill.settings, &self.gpu.features, phase)?;
-        let mut pipelines = self.pipelines.borrow_mut();
+        let mut pipelines = prefill.pipelines.borrow_mut();
         let program = Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)?;
         let program = Rc::new(program);
         let mut programs = prefill.programs.borrow_mut();
@@ -77,17 +86,41 @@ impl Engine<'_> {
         Ok(program)
     }
 
-    /// The programs of a prompt of `tokens` tokens, chunk by chunk.
+    /// The programs of a prompt's positions up to its end, chunk by chunk.
     ///
     /// # Errors
     /// As [`Self::prefill_program`].
-    pub fn prefill_programs(&self, prefill: &Prefill, tokens: usize) -> Result<Vec<Rc<Program>>> {
-        chunks(0..tokens, prefill.chunk())
-            .map(|chunk| self.prefill_program(prefill, chunk.len(), chunk.end == tokens))
+    pub fn prefill_programs(
+        &self,
+        prefill: &Prefill,
+        positions: Range<usize>,
+    ) -> Result<Vec<Rc<Program>>> {
+        let end = positions.end;
+        chunks(positions, prefill.chunk())
+            .map(|chunk| self.prefill_program(prefill, chunk.len(), chunk.end == end))
             .collect()
     }
 
-    /// Runs a prompt from position 0. The token after it lies in the token buffer.
+    /// [`Self::prefill`] of a whole prompt, whatever the cache holds of it.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`], or when a token was not processed.
+    pub fn prefill_whole(&self, prefill: &Prefill, prompt: &[u32]) -> Result<Prefilled> {
+        self.memory.forget();
+        let done = self.prefill(prefill, prompt)?;
+        ensure!(
+            (done.reused, done.tokens) == (0, prompt.len()),
+            "a prompt of {} tokens: {} were processed and {} reused",
+            prompt.len(),
+            done.tokens,
+            done.reused
+        );
+        Ok(done)
+    }
+
+    /// Runs a prompt. With the flag `reuse`, the tokens whose keys and values the cache
+    /// holds from position 0 on are not run again, the prompt's last excepted. The token
+    /// after the prompt lies in the token buffer and is logged.
     ///
     /// # Errors
     /// An empty or too long prompt, or a device error.
@@ -96,27 +129,38 @@ impl Engine<'_> {
             bail!("the prompt has no tokens; expected at least one");
         }
         self.memory.require(prompt.len())?;
-        let programs = self.prefill_programs(prefill, prompt.len())?;
+        let start = Instant::now();
+        let reused = match prefill.reuses() {
+            true => shared(&self.memory.kept(self.gpu)?, prompt),
+            false => 0,
+        };
+        let positions = reused..prompt.len();
+        let programs = self.prefill_programs(prefill, positions.clone())?;
+        self.memory.kept.borrow_mut().overwrite(reused);
         self.memory.write_prompt(self.gpu, prompt);
         let most = prefill.chunk();
-        let all: Vec<_> = chunks(0..prompt.len(), most).zip(programs).collect();
+        let all: Vec<_> = chunks(positions, most).zip(programs).collect();
         let per_submit = if most == 1 { TOKENS_PER_SUBMIT } else { 1 };
         let mut dispatches = 0;
-        let start = Instant::now();
         for (submit, some) in all.chunks(per_submit).enumerate() {
             let mut encoder = self.encoder();
             for (chunk, program) in some {
                 self.memory.feed_prompt(&mut encoder, chunk.clone());
                 dispatches += self.encode(&mut encoder, program, chunk.start);
+                if chunk.end == prompt.len() {
+                    self.memory.log_token(&mut encoder, chunk.end - 1);
+                }
             }
             self.gpu
                 .run("prefill", encoder)
                 .with_context(|| format!("prompt submit {submit}"))?;
         }
+        self.memory.kept.borrow_mut().prompt(prompt);
         Ok(Prefilled {
             wall_ns: nanos(start),
             dispatches,
-            tokens: prompt.len(),
+            tokens: prompt.len() - reused,
+            reused,
         })
     }
 
@@ -127,6 +171,7 @@ impl Engine<'_> {
     pub fn run(&self, program: &Program, position: usize) -> Result<()> {
         let tokens = program.plan.phase.tokens();
         self.memory.require(position + tokens)?;
+        self.memory.kept.borrow_mut().overwrite(position);
         let mut encoder = self.encoder();
         self.encode(&mut encoder, program, position);
         self.gpu.run("one program", encoder)
