@@ -1,13 +1,16 @@
 //! The A/B of a flag, screening form: one process, paired blocks, an A/A
 //! control, correctness before time.
 
+mod element;
+
 use crate::{
     check, device,
-    engine::{Arm, Engine, Program},
+    engine::{Arm, Engine},
     env,
     model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
+use element::{Element, Turns};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
@@ -92,6 +95,10 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     let context = (request.prompt.ids.len() + request.tokens)
         .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
+        .max(match request.flag.metric {
+            Metric::Decode | Metric::Prefill => 0,
+            Metric::SecondTurn => Turns::of(request).tokens(),
+        })
         .min(spec.max_context());
     let settings = &request.settings;
     require_difference(spec, &gpu.features, settings)?;
@@ -168,11 +175,12 @@ pub fn require_difference(
     features: &Features,
     settings: &[Settings; 2],
 ) -> Result<()> {
-    let chunk = |arm: &Settings| arm.get("chunk");
-    if chunk(&settings[0]) != chunk(&settings[1]) {
+    // These change what runs of a prompt, not what a plan has.
+    let differ = |flag| settings[0].get(flag) != settings[1].get(flag);
+    if ["chunk", "reuse"].into_iter().any(differ) {
         return Ok(());
     }
-    let tokens = (chunk(&settings[0]).count() as usize).max(1);
+    let tokens = (settings[0].get("chunk").count() as usize).max(1);
     for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
         let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
         if plan(&settings[0])? != plan(&settings[1])? {
@@ -204,6 +212,16 @@ fn start(
         let totals = arms[i].decode.plan.totals();
         let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
         let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+        let turn = match request.flag.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => {
+                let turns = Turns::of(request);
+                let fed = turns.reused(&arms[i])..turns.tokens();
+                let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
+                let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
+                Some(dispatches.sum())
+            }
+        };
         let mut programs = vec![&arms[i].decode];
         programs.extend(prompt.iter().map(|program| &**program));
         let values = request.settings[i].values();
@@ -220,6 +238,7 @@ fn start(
                 .map(|(role, count)| ((*role).to_owned(), *count))
                 .collect(),
             prefill_dispatches: Some(prefill as u64),
+            second_turn_dispatches: turn,
             shaders: engine.shader_hashes(&programs),
         })
     };
@@ -251,11 +270,16 @@ fn start(
             name: request.prompt.name.clone(),
             tokens: prompt_tokens as u32,
         },
+        second_turn_tokens: match request.flag.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
+        },
         decode_tokens: request.tokens as u32,
         budget_s: request.budget.as_secs_f64(),
         metric: match request.flag.metric {
             Metric::Decode => record::Metric::Decode,
             Metric::Prefill => record::Metric::Prefill,
+            Metric::SecondTurn => record::Metric::SecondTurn,
         },
         margin: request.margin,
         arms: [arm_plan(0)?, arm_plan(1)?],
@@ -294,7 +318,7 @@ fn measure(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    control: &Program,
+    control: &Arm,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
@@ -318,6 +342,17 @@ fn measure(
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
+        }
+    }
+    if request.flag.metric == Metric::SecondTurn {
+        phase(&bar, "checking the second turn");
+        for (arm, kind) in arms.iter().zip(kinds) {
+            let check = Turns::of(request).check(engine, request, arm)?;
+            let passed = check.passed;
+            append_checks(journal, kind, vec![check])?;
+            if !passed {
+                return Ok(false);
+            }
         }
     }
     let mut apart = Vec::new();
@@ -350,12 +385,14 @@ fn measure(
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
     blocks(engine, request, arms, control, first, &bar, journal)?;
-    if !interrupted() {
+    // Both arms decode alike where the prompt is what differs.
+    let mut passed = true;
+    if request.flag.metric == Metric::Decode && !interrupted() {
         phase(&bar, "sweeping the context length");
+        passed = sweep(engine, request, arms, journal)?;
     }
-    let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
-    passed
+    Ok(passed)
 }
 
 /// Says what is going on: on a terminal in the bar, else as a line.
@@ -378,41 +415,21 @@ fn append_checks(
     Ok(())
 }
 
-/// One timed element: the prompt's KV restored, then the tokens.
-fn element(
-    engine: &Engine<'_>,
-    request: &Request<'_>,
-    program: &Program,
-    first: u32,
-) -> Result<crate::engine::Decoded> {
-    engine.memory.restore(engine.gpu)?;
-    engine.set_token(first);
-    let decoded = engine.decode(program, request.prompt.ids.len(), request.tokens)?;
-    let planned = u64::from(program.plan.dispatches_per_token()) * request.tokens as u64;
-    if decoded.dispatches != planned {
-        bail!(
-            "{} dispatches were recorded, the plan has {planned}",
-            decoded.dispatches
-        );
-    }
-    Ok(decoded)
-}
-
 /// Blocks of six elements, `A A' B B A' A` or, by a seeded coin, with A and B
 /// exchanged; A' is arm A compiled a second time.
 fn blocks(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    control: &Program,
+    control: &Arm,
     first: u32,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     use record::Arm::{A, B, Control};
     phase(bar, "warming up");
-    for program in [&arms[0].decode, control, &arms[1].decode] {
-        element(engine, request, program, first)?;
+    for arm in [&arms[0], control, &arms[1]] {
+        Element::run(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
     let start = Instant::now();
@@ -437,28 +454,27 @@ fn blocks(
                 block + 1,
                 request.budget.saturating_sub(spent).as_secs()
             ));
-            let program = match kind {
-                A => &arms[0].decode,
+            let arm = match kind {
+                A => &arms[0],
                 Control => control,
-                B => &arms[1].decode,
+                B => &arms[1],
             };
-            let decoded = element(engine, request, program, first)?;
+            let done = Element::run(engine, request, arm, first)?;
             // Both arms do the same work: the tokens of an arm never change.
-            let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
-            let known = tokens.entry(kind == B).or_insert_with(|| made.clone());
-            if *known != made {
+            let known = tokens.entry(kind == B).or_insert_with(|| done.made.clone());
+            if *known != done.made {
                 bail!(
-                    "block {block}: an arm decoded other tokens than before; the output is not stable"
+                    "block {block}: an arm made other tokens than before; the output is not stable"
                 );
             }
             journal.append(&Line::Sample(record::Sample {
                 block,
                 position: position as u8,
                 arm: kind,
-                tokens: request.tokens as u32,
-                dispatches: decoded.dispatches,
-                wall_ns: decoded.wall_ns,
-                spans: decoded.spans,
+                tokens: done.tokens as u32,
+                dispatches: done.dispatches,
+                wall_ns: done.wall_ns,
+                spans: done.spans,
             }))?;
         }
         longest = longest.max(block_start.elapsed());

@@ -118,7 +118,9 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
         for choices in choices {
             let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
             let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-            engine.prefill_whole(&arm.prefill, &prompt).expect("prefill");
+            engine
+                .prefill_whole(&arm.prefill, &prompt)
+                .expect("prefill");
             let last = prompt.len() - 1;
             let chunk = arm.prefill.last_chunk(prompt.len());
             let program = engine.prefill_program(&arm.prefill, chunk.len(), true);
@@ -159,7 +161,9 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
         &["vec4=1", "vec4h=1", "fuseqk=0"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill_whole(&arm.prefill, &[7, 7, 7]).expect("prefill");
+        engine
+            .prefill_whole(&arm.prefill, &[7, 7, 7])
+            .expect("prefill");
         let program = engine.prefill_program(&arm.prefill, 2, true);
         for (program, tokens) in [(&*program.expect("a program"), 2), (&arm.decode, 1)] {
             engine.set_tokens(&[501, 77][..tokens]);
@@ -186,7 +190,9 @@ fn the_recorder_records_the_plan() {
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill_whole(&arm.prefill, &[1, 2, 3]).expect("prefill");
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3])
+            .expect("prefill");
         let decoded = engine.decode(&arm.decode, 3, 5).expect("decode");
         assert_eq!(decoded.dispatches, 5 * expected, "{choices:?}: two layers");
         assert_eq!(
@@ -206,13 +212,17 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let prompt = [5, 900, 77, 12];
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-    engine.prefill_whole(&arm.prefill, &prompt).expect("prefill");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
     let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
-    engine.prefill_whole(&arm.prefill, &prompt).expect("prefill");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
     let wrong = check::greedy(&engine, &arm, &expected(&[5, 900, 77, 13])).expect("greedy");
     assert!(
         wrong.checks.iter().any(|c| !c.passed),

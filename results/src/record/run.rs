@@ -258,11 +258,16 @@ impl Run {
         }
         let turn = self.metric == Metric::SecondTurn;
         let planned = self.second_turn_tokens.is_some_and(|tokens| tokens > 0)
-            && self.arms.iter().all(|arm| arm.second_turn_dispatches.is_some());
+            && self
+                .arms
+                .iter()
+                .all(|arm| arm.second_turn_dispatches.is_some());
         if turn && !planned {
-            return Err("metric second_turn: expected second_turn_tokens above 0 and \
+            return Err(
+                "metric second_turn: expected second_turn_tokens above 0 and \
                         second_turn_dispatches of both arms"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         self.arms.iter().try_for_each(ArmPlan::validate)
     }
