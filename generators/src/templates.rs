@@ -5,6 +5,7 @@
 use crate::RenderError;
 use kernels::{
     Role, Variant,
+    kv::KvFormat,
     variants::{Load, Reduce},
 };
 use serde::Serialize;
@@ -25,7 +26,7 @@ struct Params {
     x: &'static str,
     /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
     out: &'static str,
-    /// How keys and values are cached: `f16` or `int8`.
+    /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
@@ -68,15 +69,21 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
-        Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => "attention.wgsl.tera",
+        Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
+        Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
-        | Role::QkvFused
         | Role::AttentionCombine
         | Role::Int4Matmul
         | Role::FusedFfn
+        | Role::SiluMul
         | Role::AddNorm
         | Role::KvAppend
+        | Role::KvQuantizeInt8
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
@@ -103,22 +110,30 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         },
         out: match variant.role {
             Role::AttentionSplitk => "parts",
-            Role::AttentionPrefill => "tokens",
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => "tokens",
             Role::Embedding
             | Role::RmsNorm
             | Role::QkvFused
+            | Role::QkvFusedScratch
             | Role::Attention
             | Role::AttentionCombine
+            | Role::AttentionInt8
             | Role::Int4Matmul
             | Role::FusedFfn
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
+            | Role::KvQuantizeInt8
             | Role::Rope
             | Role::QkNorm
             | Role::QkNormRopeAppend
             | Role::Argmax => "whole",
         },
-        kv: "f16",
+        kv: match variant.role.kv_format() {
+            Some(KvFormat::Plain) => "plain",
+            Some(KvFormat::Int8) => "int8",
+            None => "none",
+        },
         k_step: variant.k_step(),
     };
     let failed = |error: tera::Error| RenderError::Template {

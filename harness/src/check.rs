@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
     Dispatch, ModelSpec, Role, Tensor, Variant,
-    kv::Side,
+    kv::{KvFormat, Side},
     plan::{Activation, Buffer},
     variants::{Load, Reduce},
 };
@@ -20,10 +20,10 @@ use reference::{
     numerics::decode,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qk_norm,
+        int4_matmul, kv_append, kv_quantize_int8, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, Qkv},
-        rms_norm, rope,
+        rms_norm, rope, silu_mul,
     },
 };
 use results::record;
@@ -129,6 +129,15 @@ pub fn head_form(variant: Variant, head_dim: usize) -> Accumulation {
     Accumulation::strided(head_dim, variant.threads(), width)
 }
 
+/// How the fused projection computes its outputs.
+pub fn qkv_form(variant: Variant, k: usize) -> qkv_fused::QkvForm {
+    qkv_fused::QkvForm {
+        sum: sum_form(variant, k),
+        trig: Trig::CONFORMANT,
+        store: Store::F16,
+    }
+}
+
 /// How attention adds the products of one score.
 pub const fn score_form(head_dim: usize) -> Accumulation {
     Accumulation::serial(head_dim)
@@ -154,7 +163,11 @@ fn judge(
     let act = |a: Activation| captured.activations[&a].as_slice();
     let bound = |i: usize| match dispatch.buffers[i] {
         Buffer::Activation(a) => a,
-        Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => {
+        Buffer::Param { .. }
+        | Buffer::KvPages { .. }
+        | Buffer::KvCodes { .. }
+        | Buffer::KvScales { .. }
+        | Buffer::State(_) => {
             panic!("{}: binding {i} is no activation", dispatch.label)
         }
     };
@@ -200,13 +213,21 @@ fn judge(
                 fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
             vec![("", act(bound(0)).to_vec(), expected)]
         }
+        Role::QkvFusedScratch => {
+            let w = matrix();
+            let form = qkv_form(variant, w.k);
+            let table = rope::Rope::of(spec);
+            let shape = qkv_fused::QkvShape::of(spec);
+            let expected = qkv_fused::expected(w, act(bound(3)), shape, &table, position, form);
+            vec![
+                ("q", act(bound(0)).to_vec(), expected.q),
+                ("k", act(bound(1)).to_vec(), expected.k),
+                ("v", act(bound(2)).to_vec(), expected.v),
+            ]
+        }
         Role::QkvFused => {
             let w = matrix();
-            let form = qkv_fused::QkvForm {
-                sum: sum_form(variant, w.k),
-                trig: Trig::CONFORMANT,
-                store: Store::F16,
-            };
+            let form = qkv_form(variant, w.k);
             let expected = qkv_fused::expected(
                 w,
                 act(bound(2)),
@@ -266,6 +287,45 @@ fn judge(
                 ("v", act(bound(2)).to_vec(), exact(qkv.v.to_vec())),
             ]
         }
+        Role::KvQuantizeInt8 => {
+            let [before, after] = captured
+                .kv_int8
+                .as_ref()
+                .with_context(|| format!("{}: no int8 pages are bound", dispatch.label))?;
+            let layout = spec.kv_layout().int8();
+            let table = &engine.memory.page_table;
+            let mut replaced = before.clone();
+            let found = [Side::K, Side::V].map(|side| after.read(layout, table, position, side));
+            let [k, v] = found;
+            let (k, v) = (k?, v?);
+            replaced.write(layout, table, position as i32, [&k, &v])?;
+            let mut all = Vec::new();
+            for (names, found, x) in [
+                (["k codes", "k scales"], &k, act(bound(0))),
+                (["v codes", "v scales"], &v, act(bound(1))),
+            ] {
+                let expected = kv_quantize_int8::expected(x, spec.head_dim);
+                let codes = found.codes.iter().map(|&code| f64::from(code)).collect();
+                all.push((names[0], codes, expected.codes));
+                all.push((names[1], found.scales.clone(), expected.scales));
+            }
+            let bits = |pages: &kv_quantize_int8::Pages| {
+                let codes = pages.codes.iter().map(|&word| f64::from(word));
+                let scales = pages.scales.iter().map(|s| f64::from(s.to_bits()));
+                codes.chain(scales).collect::<Vec<f64>>()
+            };
+            all.push(("pages", bits(after), exact(bits(&replaced))));
+            all
+        }
+        Role::SiluMul => {
+            let rows = act(bound(1)).chunks_exact(2 * spec.intermediate_size);
+            let rows = rows.flat_map(|row| {
+                let row = silu_mul::expected(row, &vec![0.0; row.len()], Store::F16);
+                row.value.into_iter().zip(row.limit)
+            });
+            let expected = Expected::from_pairs(rows);
+            vec![("", act(bound(0)).to_vec(), expected)]
+        }
         Role::KvAppend => {
             let [before, after] = pages(captured)?;
             let mut expected = before.clone();
@@ -279,6 +339,12 @@ fn judge(
                 &half(act(bound(1))),
             )?;
             vec![("", decode(after), exact(decode(&expected)))]
+        }
+        Role::AttentionInt8 => {
+            let [k, v] = cached(engine, captured, position + 1)?;
+            let form = attention_form(variant, spec.head_dim);
+            let expected = attention::expected(act(bound(0)), &k, &v, shape, form);
+            vec![("", act(bound(6)).to_vec(), expected)]
         }
         Role::Attention | Role::AttentionSplitk => {
             let [k, v] = cached(engine, captured, position + 1)?;
@@ -294,7 +360,11 @@ fn judge(
             };
             vec![("", found, expected)]
         }
-        Role::AttentionPrefill => {
+        Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
+            let out = match variant.role.kv_format() {
+                Some(KvFormat::Int8) => 4,
+                Some(KvFormat::Plain) | None => 3,
+            };
             let queries = act(bound(0)).chunks_exact(spec.q_dim());
             let [k, v] = cached(engine, captured, position + queries.len())?;
             let form = attention_form(variant, spec.head_dim);
@@ -304,7 +374,7 @@ fn judge(
                 row.value.into_iter().zip(row.limit)
             });
             let expected = Expected::from_pairs(rows);
-            vec![("", act(bound(3)).to_vec(), expected)]
+            vec![("", act(bound(out)).to_vec(), expected)]
         }
         Role::AttentionCombine => {
             let parts = dispatch.uniform[0] as usize;
@@ -325,10 +395,13 @@ fn judge(
 
 /// Keys and values of the first `len` positions, `[len, KV]` each.
 fn cached(engine: &Engine<'_>, captured: &Captured<'_>, len: usize) -> Result<[Vec<f64>; 2]> {
-    let [_, after] = pages(captured)?;
     let layout = engine.weights.spec().kv_layout();
+    let table = &engine.memory.page_table;
     let gather = |side| -> Result<Vec<f64>> {
-        let table = &engine.memory.page_table;
+        if let Some([_, after]) = &captured.kv_int8 {
+            return Ok(after.gather(layout.int8(), table, side, len)?);
+        }
+        let [_, after] = pages(captured)?;
         Ok(decode(&kv_append::gather(after, layout, table, side, len)?))
     };
     Ok([gather(Side::K)?, gather(Side::V)?])
@@ -393,7 +466,11 @@ fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
         .iter()
         .find_map(|&buffer| match buffer {
             Buffer::Param { layer, tensor, .. } => Some((layer, tensor)),
-            Buffer::Activation(_) | Buffer::KvPages { .. } | Buffer::State(_) => None,
+            Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
+            | Buffer::State(_) => None,
         })
         .expect("a role with weights binds a parameter")
 }
@@ -419,6 +496,7 @@ pub fn attention_form(variant: Variant, head_dim: usize) -> attention::Attention
     attention::AttentionForm {
         score: score_form(head_dim),
         merges: merges(variant),
+        kv: variant.role.kv_format().unwrap_or(KvFormat::Plain),
         store: Store::F16,
     }
 }
@@ -506,13 +584,14 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Runs both references over the prompt and `steps` tokens.
+    /// Runs both references over the prompt and `steps` tokens, with keys and values
+    /// cached in this format.
     ///
     /// # Errors
     /// A reference that cannot run the model, or NaN in its logits.
-    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize) -> Result<Self> {
-        let mut faithful = Forward::new(weights, Numerics::Faithful)?;
-        let mut formula = Forward::new(weights, Numerics::Formula)?;
+    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize, kv: KvFormat) -> Result<Self> {
+        let mut faithful = Forward::new(weights, Numerics::Faithful)?.cached_as(kv);
+        let mut formula = Forward::new(weights, Numerics::Formula)?.cached_as(kv);
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;
         let mut all = Self {

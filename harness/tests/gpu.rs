@@ -12,7 +12,7 @@ use harness::{
 };
 use kernels::{
     ModelSpec, Role, Settings, Tensor, Variant, flag,
-    kv::Side,
+    kv::{KvFormat, Side},
     models::{self, Family},
 };
 use reference::{
@@ -203,7 +203,8 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
     engine.prefill(&arm, &prompt).expect("prefill");
-    let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
+    let expected =
+        |prompt| check::Expectation::new(&weights, prompt, 12, KvFormat::Plain).expect("reference");
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);

@@ -1,7 +1,7 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{features::Features, suggest};
+use crate::{features::Features, kv::KvFormat, suggest};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -106,7 +106,7 @@ pub const FLAGS: &[Flag] = &[
         doc: "attention over N parts of the pages, merged by a combine dispatch per layer (decode)",
         values: Values::Count(2, 16),
         default: |_| Value::Count(8),
-        excludes: &[],
+        excludes: &["kv8"],
         metric: Metric::Decode,
     },
     Flag {
@@ -157,7 +157,16 @@ pub const FLAGS: &[Flag] = &[
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
         values: Values::Switch,
         default: |_| Value::On,
-        excludes: &[],
+        excludes: &["kv8"],
+        metric: Metric::Decode,
+    },
+    Flag {
+        name: "kv8",
+        doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
+              dispatch per layer",
+        values: Values::Switch,
+        default: |_| Value::Off,
+        excludes: &["splitk", "fuseqk"],
         metric: Metric::Decode,
     },
 ];
@@ -348,6 +357,15 @@ impl Settings {
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()
+    }
+
+    /// How keys and values are cached.
+    pub fn kv_format(&self) -> KvFormat {
+        if self.get("kv8").is_on() {
+            KvFormat::Int8
+        } else {
+            KvFormat::Plain
+        }
     }
 
     /// All values by name.

@@ -217,7 +217,7 @@ impl<'g> Bench<'g> {
 
 /// The fewest flags that select `variant` for `spec`, every other one off, and
 /// the variant's first dispatch in that plan, for `int4_matmul` the head's. None
-/// where no flag selects it, alone or beside `rowwise`.
+/// where no flag selects it, alone or beside `rowwise`, `kv8` or both.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
@@ -238,10 +238,15 @@ pub fn selection(
         choices.insert("rowwise", Value::On);
         choices
     });
-    for choices in std::iter::once(off.clone())
+    let plain = std::iter::once(off.clone())
         .chain(alone)
-        .chain(beside_rowwise)
-    {
+        .chain(beside_rowwise);
+    // Every form of the kernels of an int8 cache needs its flag too.
+    let beside_kv8 = plain.clone().map(|mut choices| {
+        choices.insert("kv8", Value::On);
+        choices
+    });
+    for choices in plain.chain(beside_kv8) {
         let Ok(settings) = Settings::resolve(features, &choices) else {
             continue;
         };

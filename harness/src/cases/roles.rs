@@ -2,18 +2,21 @@
 //! reference expects of exactly these operands.
 
 mod attention;
+mod kv_int8;
 
 pub(crate) use attention::{
     Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
     whole,
 };
+pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 
 use super::{
-    bench::{Bench, Judged, model, set},
+    bench::{Bench, Judged, model, set, unplanned},
     data::Packed,
 };
 use crate::{
-    check::{head_form, norm_form, sum_form},
+    check::{head_form, norm_form, qkv_form, sum_form},
+    engine::POISON,
     kernel::Operand,
 };
 use anyhow::{Result, ensure};
@@ -32,7 +35,7 @@ use reference::{
         add_norm, argmax, embedding, fused_ffn, int4_matmul, kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
-        rms_norm, rope,
+        rms_norm, rope, silu_mul,
     },
 };
 
@@ -45,6 +48,11 @@ fn behind<T: Copy>(offset: usize, junk: T, values: &[T]) -> Vec<T> {
     let mut all = vec![junk; offset];
     all.extend_from_slice(values);
     all
+}
+
+/// Whether an output still holds what it held before the dispatch.
+fn untouched(value: &f16) -> bool {
+    value.to_bits().to_le_bytes() == [POISON; 2]
 }
 
 // ---- norms ----
@@ -246,6 +254,45 @@ pub(crate) fn fused_ffn(
     Ok(vec![Judged::new("out", found, expected)])
 }
 
+/// `gate_up` `[T, 2 F]`.
+pub(crate) fn silu_mul(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f16],
+) -> Result<Vec<Judged>> {
+    let found = activated(bench, variant, f, gate_up)?;
+    let rows = gate_up.chunks_exact(2 * f).map(|row| {
+        let none = vec![0.0; row.len()];
+        silu_mul::expected(&decode(row), &none, Store::F16)
+    });
+    Ok(vec![Judged::new("out", decode(&found), concat(rows))])
+}
+
+/// What `silu_mul` gives; a token past `seq_len` must stay as it is.
+pub(crate) fn activated(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f16],
+) -> Result<Vec<f16>> {
+    let spec = ModelSpec {
+        intermediate_size: f,
+        ..model()
+    };
+    let tokens = gate_up.len() / (2 * f);
+    let mut dispatch = unplanned(variant);
+    bench.tokens(&mut dispatch, tokens, f);
+    let operands = vec![
+        ("out", Operand::output::<f16>((tokens + 1) * f)),
+        ("gate_up", Operand::data(gate_up)),
+    ];
+    let mut found = bench.run(variant, &spec, dispatch, operands)?.halves("out");
+    let rest = found.split_off(tokens * f);
+    ensure!(rest.iter().all(untouched), "a row past seq_len is written");
+    Ok(found)
+}
+
 /// `w` `[V, D]`.
 pub(crate) fn embedding(
     bench: &mut Bench<'_>,
@@ -272,6 +319,45 @@ pub(crate) fn embedding(
         .map(|&id| embedding::expected(w.matrix(), id))
         .collect::<Result<_, _>>()?;
     Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
+}
+
+/// `w` `[Q + 2 KV, D]`; keys and values are stored as they are.
+pub(crate) fn qkv_fused_scratch(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    w: &Packed,
+    x: &[f16],
+    [offset, position]: [usize; 2],
+) -> Result<Vec<Judged>> {
+    let mut dispatch = bench.dispatch(variant, spec, 0);
+    set(&mut dispatch, "position_map_elem_offset", offset as u32);
+    let position_map = behind(offset, i32::MAX, &[position as i32]);
+    let inv_freq = inv_freq(spec);
+    let operands = vec![
+        ("q_out", Operand::output::<f16>(spec.q_dim())),
+        ("k_out", Operand::output::<f16>(spec.kv_dim())),
+        ("v_out", Operand::output::<f16>(spec.kv_dim())),
+        ("x", Operand::data(x)),
+        ("scales", Operand::data(&w.scales)),
+        ("weights", Operand::data(&w.words)),
+        ("position_map", Operand::data(&position_map)),
+        ("inv_freq", Operand::data(&inv_freq)),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?;
+    let expected = qkv_fused::expected(
+        w.matrix(),
+        &decode(x),
+        QkvShape::of(spec),
+        &rope::Rope::of(spec),
+        position,
+        qkv_form(variant, w.k),
+    );
+    Ok(vec![
+        Judged::new("q", found.f16("q_out"), expected.q),
+        Judged::new("k", found.f16("k_out"), expected.k),
+        Judged::new("v", found.f16("v_out"), expected.v),
+    ])
 }
 
 /// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`.
@@ -312,11 +398,7 @@ pub(crate) fn qkv_fused(
         Ok(all[position * spec.kv_dim()..].to_vec())
     };
     let (k, v) = (at(Side::K)?, at(Side::V)?);
-    let form = qkv_fused::QkvForm {
-        sum: sum_form(variant, w.k),
-        trig: Trig::CONFORMANT,
-        store: Store::F16,
-    };
+    let form = qkv_form(variant, w.k);
     let expected = qkv_fused::expected(
         w.matrix(),
         &decode(x),
@@ -435,9 +517,29 @@ pub(crate) fn kv_append(
     spec: &ModelSpec,
     cache: &Cache,
     positions: &[i32],
-    k: &[f16],
-    v: &[f16],
+    [k, v]: [&[f16]; 2],
 ) -> Result<Vec<Judged>> {
+    let found = appended(bench, variant, spec, cache, positions, [k, v])?;
+    let mut expected = cache.pages.clone();
+    let kv = spec.kv_dim();
+    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
+    for (&position, (k, v)) in positions.iter().zip(rows) {
+        let layout = spec.kv_layout();
+        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
+    }
+    let expected = behind(cache.offset, f16::NAN, &expected);
+    Ok(vec![Judged::exact("pages", bits(&found), bits(&expected))])
+}
+
+/// The pages after `kv_append`, what stands in front of them too.
+pub(crate) fn appended(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    cache: &Cache,
+    positions: &[i32],
+    [k, v]: [&[f16]; 2],
+) -> Result<Vec<f16>> {
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, positions.len(), spec.kv_dim());
     set(
@@ -458,16 +560,7 @@ pub(crate) fn kv_append(
         ("page_values", Operand::data(&cache.table)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let mut expected = cache.pages.clone();
-    let kv = spec.kv_dim();
-    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
-    for (&position, (k, v)) in positions.iter().zip(rows) {
-        let layout = spec.kv_layout();
-        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
-    }
-    let expected = behind(cache.offset, f16::NAN, &expected);
-    let after = bits(&found.halves("kv_pages"));
-    Ok(vec![Judged::exact("pages", after, bits(&expected))])
+    Ok(found.halves("kv_pages"))
 }
 
 /// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`; a negative

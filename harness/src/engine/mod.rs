@@ -85,6 +85,7 @@ impl<'a> Engine<'a> {
         let mut program = |phase| -> Result<Program> {
             let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
             self.memory.textures(self.gpu, self.weights, &plan)?;
+            self.memory.caches(self.gpu, &plan)?;
             Program::new(
                 self.gpu,
                 &self.memory,
@@ -109,6 +110,7 @@ impl<'a> Engine<'a> {
         let spec = self.weights.spec();
         let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
         self.memory.textures(self.gpu, self.weights, &plan)?;
+        self.memory.caches(self.gpu, &plan)?;
         let mut pipelines = Pipelines::default();
         Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
     }

@@ -135,7 +135,7 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
-/// Invocations of a workgroup that normalises one head.
+/// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
@@ -176,13 +176,20 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFused, Reduce::Tree, Load::Word),
     form(Role::QkvFused, Reduce::Row, Load::Vec4),
     form(Role::QkvFused, Reduce::Row, Load::Texture),
+    form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
     form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
     form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefillInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefillInt8, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -191,8 +198,10 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
+    form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
@@ -283,18 +292,25 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
-                Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
-            },
-            Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => match self.reduce {
+            Role::QkvFused | Role::QkvFusedScratch | Role::Int4Matmul | Role::FusedFfn => {
+                match self.reduce {
+                    Reduce::Row => ROW_THREADS,
+                    Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+                }
+            }
+            Role::Attention
+            | Role::AttentionSplitk
+            | Role::AttentionInt8
+            | Role::AttentionPrefill
+            | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
-            Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
+            Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
             Role::Embedding
             | Role::RmsNorm
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
             | Role::Rope
@@ -313,7 +329,9 @@ impl Variant {
         match (self.reduce, self.role) {
             (Reduce::Tree | Reduce::Elementwise, _) => 1,
             (Reduce::Subgroup, _) => self.tile.rows(),
-            (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
+            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
+                ROW_THREADS * ROWS_PER_INVOCATION / 2
+            }
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
     }

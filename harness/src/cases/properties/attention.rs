@@ -260,7 +260,11 @@ pub(super) fn chunk_as_steps(bench: &mut Bench<'_>, variant: Variant, draw: Draw
         let judged = cases::attention_prefill(bench, variant, spec, &chunk)?.swap_remove(0);
         judged.require()?;
         let mut rows = judged.found.chunks_exact(spec.q_dim());
-        let decode = same_form(variant, Role::Attention);
+        let decode = match variant.role {
+            Role::AttentionPrefillInt8 => Role::AttentionInt8,
+            _ => Role::Attention,
+        };
+        let decode = same_form(variant, decode);
         for attended in (0..tokens).filter_map(|token| chunk.token(spec, token)) {
             let step = cases::attention(bench, decode, spec, &attended)?.swap_remove(0);
             let row = rows.next().context("a row per token")?;
@@ -348,7 +352,7 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
         };
         let judged = match variant.role {
             Role::AttentionSplitk => cases::attention_splitk(bench, variant, spec, &attended, 3),
-            Role::AttentionPrefill => {
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
                 let chunk = Chunk {
                     cached: attended,
                     ..case.chunk(len - 5, 5)

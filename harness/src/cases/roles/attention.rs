@@ -1,23 +1,25 @@
 //! Attention: over all positions, over parts of them, and for a chunk of tokens.
 
-use super::{Cache, behind, concat};
+use super::{Cache, behind, concat, untouched};
 use crate::{
     cases::bench::{Bench, Judged, set, unplanned},
-    check::{merges, score_form},
-    engine::POISON,
+    check::{attention_form, merges, score_form},
     kernel::{Operand, Outputs},
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
     ModelSpec, Variant,
-    kv::{pages_for, partial_len},
+    kv::{KvFormat, pages_for, partial_len},
 };
 use reference::{
-    Expected,
+    Expected, Numerics,
     bounds::Store,
     numerics::decode,
-    roles::{attention, attention_combine, attention_splitk},
+    roles::{
+        attention, attention_combine, attention_splitk,
+        kv_quantize_int8::{self, Pages, Quantised},
+    },
 };
 
 /// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
@@ -32,6 +34,30 @@ pub(crate) struct Attended {
     pub(crate) first_page: usize,
     /// Entries in front of pages, lengths and page tables.
     pub(crate) offset: usize,
+}
+
+/// Elements that a wide load takes: pages start at a multiple of it.
+const WIDE_LOAD: usize = 8;
+/// Codes that no slot may be left with.
+const JUNK: u32 = 0x8181_8181;
+
+/// Keys and values in pages.
+struct Stored {
+    pages: Vec<u8>,
+    /// Where the pages are int8.
+    scales: Option<Vec<f16>>,
+}
+
+impl Stored {
+    fn operands(&self) -> impl Iterator<Item = (&'static str, Operand<'_>)> {
+        let scales = self.scales.as_ref();
+        let pages = ("kv_pages", Operand::Data(&self.pages));
+        std::iter::once(pages).chain(scales.map(|s| ("kv_scales", Operand::data(s))))
+    }
+}
+
+fn quantised(spec: &ModelSpec, x: &[f16]) -> Quantised {
+    kv_quantize_int8::compute(&decode(x), spec.head_dim, Numerics::Faithful)
 }
 
 impl Attended {
@@ -49,11 +75,7 @@ impl Attended {
         out: (&'static str, Operand<'_>),
     ) -> Result<Outputs> {
         let len = self.len(spec);
-        let mut cache = Cache::empty(spec, self.table.clone(), self.offset);
-        cache.fill(spec, &self.k, &self.v);
-        // Wide loads take eight elements, so pages start at a multiple of eight.
-        let pages_offset = 8 * self.offset;
-        let pages = behind(pages_offset, f16::NAN, &cache.pages);
+        let stored = self.stored(spec, variant, self.offset);
         let first = self.first_page as i32;
         let indptr = [first, first + pages_for(len) as i32];
         let indptr = behind(self.offset, i32::MAX, &indptr);
@@ -66,6 +88,7 @@ impl Attended {
             dispatch.grid[0] = parts;
             set(&mut dispatch, "num_splits", parts);
         }
+        let pages_offset = WIDE_LOAD * self.offset;
         set(&mut dispatch, "pages_elem_offset", pages_offset as u32);
         for name in [
             "page_indptr_elem_offset",
@@ -74,15 +97,58 @@ impl Attended {
         ] {
             set(&mut dispatch, name, self.offset as u32);
         }
-        let operands = vec![
+        if stored.scales.is_some() {
+            set(&mut dispatch, "scales_elem_offset", self.offset as u32);
+        }
+        let mut operands = vec![
             ("q", Operand::data(&self.q)),
             ("page_indptr", Operand::data(&indptr)),
             ("page_values", Operand::data(&table)),
-            ("kv_pages", Operand::data(&pages)),
             ("length_info", Operand::data(&lengths)),
             out,
         ];
+        operands.extend(stored.operands());
         bench.run(variant, spec, dispatch, operands)
+    }
+
+    /// Keys and values in the pages that a variant reads, behind `offset` scales and
+    /// as many wide loads. Slots that hold none are NaN.
+    fn stored(&self, spec: &ModelSpec, variant: Variant, offset: usize) -> Stored {
+        if variant.role.kv_format() == Some(KvFormat::Int8) {
+            let layout = spec.kv_layout().int8();
+            let mut pages = Pages::filled(layout, spec.max_pages, JUNK, f16::NAN);
+            let row = spec.kv_dim();
+            let rows = self.k.chunks_exact(row).zip(self.v.chunks_exact(row));
+            for (position, (k, v)) in rows.enumerate() {
+                let [k, v] = [k, v].map(|x| quantised(spec, x));
+                pages
+                    .write(layout, &self.table, position as i32, [&k, &v])
+                    .expect("the table lists every page");
+            }
+            let words = behind(WIDE_LOAD * offset, JUNK, &pages.codes);
+            return Stored {
+                pages: bytemuck::cast_slice(&words).to_vec(),
+                scales: Some(behind(offset, f16::NAN, &pages.scales)),
+            };
+        }
+        let mut cache = Cache::empty(spec, self.table.clone(), offset);
+        cache.fill(spec, &self.k, &self.v);
+        let pages = behind(WIDE_LOAD * offset, f16::NAN, &cache.pages);
+        Stored {
+            pages: bytemuck::cast_slice(&pages).to_vec(),
+            scales: None,
+        }
+    }
+
+    /// Keys and values as a variant reads them.
+    fn read(&self, spec: &ModelSpec, variant: Variant) -> [Vec<f64>; 2] {
+        [&self.k, &self.v].map(|x| {
+            if variant.role.kv_format() == Some(KvFormat::Int8) {
+                let rows = x.chunks_exact(spec.kv_dim());
+                return rows.flat_map(|x| quantised(spec, x).decode()).collect();
+            }
+            decode(x)
+        })
     }
 }
 
@@ -94,20 +160,24 @@ pub(crate) fn attention(
 ) -> Result<Vec<Judged>> {
     let out = ("out", Operand::output::<f16>(spec.q_dim()));
     let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, merges(variant));
+    let expected = whole(spec, attended, variant, merges(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
-/// What attention in one piece (`merges` 0) or in parts (1) must give.
-pub(crate) fn whole(spec: &ModelSpec, attended: &Attended, merges: usize) -> Expected {
+/// What a variant must give, in one piece (`merges` 0) or in parts (1).
+pub(crate) fn whole(
+    spec: &ModelSpec,
+    attended: &Attended,
+    variant: Variant,
+    merges: usize,
+) -> Expected {
     let form = attention::AttentionForm {
-        score: score_form(spec.head_dim),
         merges,
-        store: Store::F16,
+        ..attention_form(variant, spec.head_dim)
     };
-    let Attended { q, k, v, .. } = attended;
+    let [k, v] = attended.read(spec, variant);
     let shape = attention::AttentionShape::of(spec);
-    attention::expected(&decode(q), &decode(k), &decode(v), shape, form)
+    attention::expected(&decode(&attended.q), &k, &v, shape, form)
 }
 
 /// What `attention_splitk` gives.
@@ -188,11 +258,6 @@ impl Chunk {
     }
 }
 
-/// Whether an output still holds what it held before the dispatch.
-pub(crate) fn untouched(value: &f16) -> bool {
-    value.to_bits().to_le_bytes() == [POISON; 2]
-}
-
 /// Rows of the chunk's tokens; those of padding must stay as they are.
 pub(crate) fn attention_prefill(
     bench: &mut Bench<'_>,
@@ -211,16 +276,14 @@ pub(crate) fn attention_prefill(
     position_map.push(0);
     let mut q = chunk.q.clone();
     q.resize(q.len() + spec.q_dim(), f16::ONE);
-    let cached = &chunk.cached;
-    let mut cache = Cache::empty(spec, cached.table.clone(), 0);
-    cache.fill(spec, &cached.k, &cached.v);
-    let operands = vec![
+    let stored = chunk.cached.stored(spec, variant, 0);
+    let mut operands = vec![
         ("q", Operand::data(&q)),
-        ("page_values", Operand::data(&cache.table)),
-        ("kv_pages", Operand::data(&cache.pages)),
+        ("page_values", Operand::data(&chunk.cached.table)),
         ("out", Operand::output::<f16>(q.len())),
         ("position_map", Operand::data(&position_map)),
     ];
+    operands.extend(stored.operands());
     let found = bench.run(variant, spec, dispatch, operands)?.halves("out");
     let mut rows = found.chunks_exact(spec.q_dim());
     let (mut written, mut expected) = (vec![], vec![]);
@@ -228,7 +291,7 @@ pub(crate) fn attention_prefill(
         match chunk.token(spec, token) {
             Some(attended) => {
                 written.extend(decode(row));
-                expected.push(whole(spec, &attended, merges(variant)));
+                expected.push(whole(spec, &attended, variant, merges(variant)));
             }
             None => ensure!(row.iter().all(untouched), "a padded row is written"),
         }
