@@ -4,7 +4,7 @@
 
 use crate::RenderError;
 use kernels::{
-    Role, Variant,
+    Elem, Role, Variant,
     kv::KvFormat,
     variants::{Load, Reduce},
 };
@@ -104,6 +104,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         },
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",

@@ -6,11 +6,11 @@
 mod cache;
 
 use crate::{
+    Elem,
     features::Features,
     flag::Settings,
     kv::{self, KvFormat},
     models::{Family, ModelSpec, Shape, Tensor},
-    quant::Elem,
     role::Role,
     variants::{ATTENTION_THREADS, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
@@ -146,6 +146,8 @@ pub struct Plan {
     pub dispatches: Vec<Dispatch>,
     /// Parts of split-K attention; 0 without.
     pub splits: usize,
+    /// Type of activations, KV cache and gammas.
+    pub elem: Elem,
 }
 
 /// Totals of a plan, for people and for `--json`.
@@ -234,6 +236,7 @@ impl Plan {
             phase,
             dispatches: builder.dispatches,
             splits,
+            elem: settings.elem(),
         })
     }
 
@@ -261,7 +264,8 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer (f16 unless [`Activation::Partials`]).
+/// Elements of an activation buffer, whose type is that of the plan, and f32 for
+/// [`Activation::Partials`].
 pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
     match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
@@ -409,7 +413,7 @@ impl Builder<'_> {
                 && variant
                     .format
                     .is_none_or(|format| format == self.spec.format)
-                && variant.elem == Elem::F16
+                && variant.elem == self.settings.elem()
                 && wanted(&variant.form)
         })
     }

@@ -4,6 +4,7 @@ use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
 use kernels::{
+    Elem,
     kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
     plan::{Activation, Buffer, Part, State, activation_len},
@@ -408,8 +409,9 @@ impl Memory {
         let row = self.spec.kv_dim();
         let mut int8 = Pages::filled(layout.int8(), pages, 0, f16::ZERO);
         for (position, (k, v)) in k.chunks_exact(row).zip(v.chunks_exact(row)).enumerate() {
-            let [k, v] =
-                [k, v].map(|x| kv_quantize_int8::compute(x, layout.head_dim, Numerics::Faithful));
+            let [k, v] = [k, v].map(|x| {
+                kv_quantize_int8::compute(x, layout.head_dim, Numerics::Faithful(Elem::F16))
+            });
             int8.write(layout.int8(), &identity, position as i32, [&k, &v])?;
         }
         Ok(int8)

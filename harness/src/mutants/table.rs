@@ -110,10 +110,7 @@ const INT8_ATT: &[&str] = &[
     "attention_prefill_int8_row_vec4",
 ];
 const INT8_TREE: &[&str] = &["attention_int8", "attention_prefill_int8"];
-const INT8_ROW: &[&str] = &[
-    "attention_int8_row_vec4",
-    "attention_prefill_int8_row_vec4",
-];
+const INT8_ROW: &[&str] = &["attention_int8_row_vec4", "attention_prefill_int8_row_vec4"];
 const ONE_QUERY: &[&str] = &[
     "attention",
     "attention_row_vec4",
@@ -209,7 +206,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "head / GQA_GROUP", "head % KV_HEADS"),
     mutant("kv_head_offset", PLAIN_ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
     mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[first + dim]) * u.sm_scale", "f32(q[first + dim])"),
-    mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "quad(words.zw) * u.sm_scale", "quad(words.zw)"),
+    mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "eight.high * u.sm_scale", "eight.high"),
     mutant("rescale_inverted", TREE_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
     mutant("rescale_inverted_row", ROW_ATT, "sums so far are scaled up where they must be scaled down", "exp(before - largest)", "exp(largest - before)"),
     mutant("denominator_not_rescaled", TREE_ATT, "the denominator keeps the weights of an older maximum", "    denominator *= rescale;\n", ""),
@@ -220,7 +217,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("weight_without_maximum", TREE_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("weight_without_maximum_row", ROW_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("attention_f16_accumulator", PLAIN_TREE, "sums over positions are rounded to f16", "(*sums)[d] += weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]);", "(*sums)[d] = f32(f16((*sums)[d] + weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])));"),
-    mutant("attention_f16_accumulator_row", PLAIN_ROW, "sums over positions are rounded to f16", "(*sums)[i] = (*sums)[i] * rescale + weight * quad(words.xy);", "(*sums)[i] = vec4<f32>(vec4<f16>((*sums)[i] * rescale + weight * quad(words.xy)));"),
+    mutant("attention_f16_accumulator_row", PLAIN_ROW, "sums over positions are rounded to f16", "(*sums)[i] = (*sums)[i] * rescale + weight * eight.low;", "(*sums)[i] = vec4<f32>(vec4<f16>((*sums)[i] * rescale + weight * eight.low));"),
     mutant("f16_score", PLAIN_TREE, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
     mutant("values_are_keys", PLAIN_TREE, "keys are summed, not values", "kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]", "kv_pages[at + d * THREADS + tid]"),
     mutant("values_are_keys_row", PLAIN_ROW, "keys are summed, not values", "(at + V_PAGE_OFFSET) / 8u + i / 2u", "at / 8u + i / 2u"),
@@ -331,7 +328,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("embedding_nibble_order", EMBEDDING, "codes are taken from the high end of a word", "4u * (k % 8u)", "4u * (7u - k % 8u)"),
     mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE"),
     mutant("embedding_first_id", EMBEDDING, "every token is the first", "ids[i / D]", "ids[0]"),
-    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code) - Act(ZERO_POINT)) * scales[token * D_SCALES + k / GROUP_SIZE]", "Act((f32(code) - f32(ZERO_POINT)) * f32(scales[token * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
+    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code) - Act(ZERO_POINT)) * Act(scales[token * D_SCALES + k / GROUP_SIZE])", "Act((f32(code) - f32(ZERO_POINT)) * f32(scales[token * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
     mutant("embedding_unguarded", EMBEDDING, "invocations past the last element store too", " || i >= u.seq_len * D", ""),
     // rope
     mutant("rope_sign", ROPE, "the rotation's sine has the wrong sign", "value * turn.x - f32(qkv[i + HALF_ROTARY]) * turn.y", "value * turn.x + f32(qkv[i + HALF_ROTARY]) * turn.y"),

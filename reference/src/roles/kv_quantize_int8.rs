@@ -8,6 +8,7 @@ use super::{RoleError, kv_append::locate};
 use crate::{
     Expected, Numerics,
     bounds::{DIVISION, Store},
+    numerics::round_to_f16,
 };
 use half::f16;
 use kernels::kv::{Int8Layout, Side};
@@ -58,6 +59,7 @@ fn heads_of(x: &[f64], head_dim: usize) -> std::slice::ChunksExact<'_, f64> {
 }
 
 /// `x` `[kv_heads, head_dim]`, the keys or the values of one position.
+/// The stored scale is f16, whatever activations are.
 ///
 /// # Panics
 /// When `x` does not consist of whole heads.
@@ -66,7 +68,10 @@ pub fn compute(x: &[f64], head_dim: usize, numerics: Numerics) -> Quantised {
     for head in heads_of(x, head_dim) {
         let scale = scale_of(head);
         codes.extend(head.iter().map(|x| code_of(x / scale) as i8));
-        scales.push(numerics.store(scale));
+        scales.push(match numerics {
+            Numerics::Formula => scale,
+            Numerics::Faithful(_) => round_to_f16(scale),
+        });
     }
     Quantised { codes, scales }
 }

@@ -1,6 +1,7 @@
 //! Properties of what stores keys and values in their pages.
 
 use super::*;
+use half::f16;
 
 pub(super) fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let tokens = || select(&[1_usize, 2, 17, 33][..]);
@@ -19,9 +20,10 @@ pub(super) fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> 
                 let positions = padded_positions(first, tokens, &mut values);
                 let table = values.permutation(spec.max_pages);
                 let mut cache = Cache::empty(spec, table, *offset);
-                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                let old = values.activations(held * spec.kv_dim(), Kind::Ordinary, 1.0);
                 cache.fill(spec, &old, &old);
-                let mut new = || values.f16s(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
+                let mut new =
+                    || values.activations(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
                 let (k, v) = (new(), new());
                 require(cases::kv_append(
                     bench,
@@ -50,8 +52,8 @@ fn quantise(
     let positions = padded_positions(first, tokens, values);
     let cache = Int8Cache::empty(spec, values.permutation(spec.max_pages), offset);
     let mut new = || {
-        let rows = (0..tokens).flat_map(|_| values.f16s(spec.kv_dim(), kind, 1.0));
-        rows.collect::<Vec<f16>>()
+        let rows = (0..tokens).flat_map(|_| values.activations(spec.kv_dim(), kind, 1.0));
+        rows.collect::<Vec<f32>>()
     };
     let (k, v) = (new(), new());
     require(cases::kv_quantize_int8(
@@ -112,7 +114,7 @@ pub(super) fn every_head_dim(bench: &mut Bench<'_>, variant: Variant, draw: Draw
 
 /// Two heads of keys over four pages, and keys and values `[T, KV]` of a chunk that
 /// crosses the edge of a page and has padding.
-fn chunk(draw: Draw) -> (ModelSpec, Vec<u32>, Vec<i32>, [Vec<f16>; 2]) {
+fn chunk(draw: Draw) -> (ModelSpec, Vec<u32>, Vec<i32>, [Vec<f32>; 2]) {
     let spec = ModelSpec {
         num_attention_heads: 4,
         num_key_value_heads: 2,
@@ -123,7 +125,7 @@ fn chunk(draw: Draw) -> (ModelSpec, Vec<u32>, Vec<i32>, [Vec<f16>; 2]) {
     let tokens = 21;
     let positions = padded_positions(13, tokens, &mut values);
     let table = values.permutation(spec.max_pages);
-    let mut new = || values.f16s(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
+    let mut new = || values.activations(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
     let rows = [new(), new()];
     (spec, table, positions, rows)
 }
@@ -139,7 +141,7 @@ pub(super) fn append_as_steps(bench: &mut Bench<'_>, variant: Variant, draw: Dra
     for (&position, (k, v)) in positions.iter().zip(rows) {
         steps.pages = cases::appended(bench, variant, &spec, &steps, &[position], [k, v])?;
     }
-    let bits = |pages: &[f16]| pages.iter().map(|x| x.to_bits()).collect::<Vec<u16>>();
+    let bits = |pages: &[f32]| pages.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
     ensure!(
         bits(&at_once) == bits(&steps.pages),
         "a chunk leaves other bits than its tokens one by one"

@@ -1,21 +1,20 @@
 //! Attention: over all positions, over parts of them, and for a chunk of tokens.
 
-use super::{Cache, behind, concat, untouched};
+use super::{Cache, behind, concat, held, untouched};
 use crate::{
     cases::bench::{Bench, Judged, set, unplanned},
-    check::{attention_form, merges, score_form},
+    check::{attention_form, merges, score_form, store},
     kernel::{Operand, Outputs},
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
-    ModelSpec, Variant,
+    Elem, ModelSpec, Variant,
     kv::{KvFormat, pages_for, partial_len},
 };
 use reference::{
     Expected, Numerics,
-    bounds::Store,
-    numerics::decode,
+    numerics::widen,
     roles::{
         attention, attention_combine, attention_splitk,
         kv_quantize_int8::{self, Pages, Quantised},
@@ -25,9 +24,9 @@ use reference::{
 /// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
 #[derive(Clone, Debug)]
 pub(crate) struct Attended {
-    pub(crate) q: Vec<f16>,
-    pub(crate) k: Vec<f16>,
-    pub(crate) v: Vec<f16>,
+    pub(crate) q: Vec<f32>,
+    pub(crate) k: Vec<f32>,
+    pub(crate) v: Vec<f32>,
     /// At least the pages of the sequence, in any order.
     pub(crate) table: Vec<u32>,
     /// Entries of other sequences in front of the table's.
@@ -42,25 +41,38 @@ const WIDE_LOAD: usize = 8;
 const JUNK: u32 = 0x8181_8181;
 
 /// Keys and values in pages.
-struct Stored {
-    pages: Vec<u8>,
-    /// Where the pages are int8.
-    scales: Option<Vec<f16>>,
+enum Stored {
+    Plain(Vec<f32>),
+    Int8(Pages),
 }
 
 impl Stored {
-    fn operands(&self) -> impl Iterator<Item = (&'static str, Operand<'_>)> {
-        let scales = self.scales.as_ref();
-        let pages = ("kv_pages", Operand::Data(&self.pages));
-        std::iter::once(pages).chain(scales.map(|s| ("kv_scales", Operand::data(s))))
+    fn operands(&self) -> Vec<(&'static str, Operand<'_>)> {
+        match self {
+            Self::Plain(pages) => vec![("kv_pages", Operand::Floats(pages))],
+            Self::Int8(pages) => vec![
+                ("kv_pages", Operand::data(&pages.codes)),
+                ("kv_scales", Operand::data(&pages.scales)),
+            ],
+        }
     }
 }
 
-fn quantised(spec: &ModelSpec, x: &[f16]) -> Quantised {
-    kv_quantize_int8::compute(&decode(x), spec.head_dim, Numerics::Faithful)
+fn quantised(spec: &ModelSpec, x: &[f32]) -> Quantised {
+    kv_quantize_int8::compute(&widen(x), spec.head_dim, Numerics::Faithful(Elem::F16))
 }
 
 impl Attended {
+    /// The same as the variant's type holds it.
+    fn held(&self, variant: Variant) -> Self {
+        Self {
+            q: held(variant, &self.q),
+            k: held(variant, &self.k),
+            v: held(variant, &self.v),
+            ..self.clone()
+        }
+    }
+
     fn len(&self, spec: &ModelSpec) -> usize {
         self.k.len() / spec.kv_dim()
     }
@@ -97,11 +109,11 @@ impl Attended {
         ] {
             set(&mut dispatch, name, self.offset as u32);
         }
-        if stored.scales.is_some() {
+        if matches!(stored, Stored::Int8(_)) {
             set(&mut dispatch, "scales_elem_offset", self.offset as u32);
         }
         let mut operands = vec![
-            ("q", Operand::data(&self.q)),
+            ("q", Operand::Floats(&self.q)),
             ("page_indptr", Operand::data(&indptr)),
             ("page_values", Operand::data(&table)),
             ("length_info", Operand::data(&lengths)),
@@ -125,19 +137,14 @@ impl Attended {
                     .write(layout, &self.table, position as i32, [&k, &v])
                     .expect("the table lists every page");
             }
-            let words = behind(WIDE_LOAD * offset, JUNK, &pages.codes);
-            return Stored {
-                pages: bytemuck::cast_slice(&words).to_vec(),
-                scales: Some(behind(offset, f16::NAN, &pages.scales)),
-            };
+            return Stored::Int8(Pages {
+                codes: behind(WIDE_LOAD * offset, JUNK, &pages.codes),
+                scales: behind(offset, f16::NAN, &pages.scales),
+            });
         }
         let mut cache = Cache::empty(spec, self.table.clone(), offset);
         cache.fill(spec, &self.k, &self.v);
-        let pages = behind(WIDE_LOAD * offset, f16::NAN, &cache.pages);
-        Stored {
-            pages: bytemuck::cast_slice(&pages).to_vec(),
-            scales: None,
-        }
+        Stored::Plain(behind(WIDE_LOAD * offset, f32::NAN, &cache.pages))
     }
 
     /// Keys and values as a variant reads them.
@@ -147,7 +154,7 @@ impl Attended {
                 let rows = x.chunks_exact(spec.kv_dim());
                 return rows.flat_map(|x| quantised(spec, x).decode()).collect();
             }
-            decode(x)
+            widen(x)
         })
     }
 }
@@ -158,26 +165,28 @@ pub(crate) fn attention(
     spec: &ModelSpec,
     attended: &Attended,
 ) -> Result<Vec<Judged>> {
-    let out = ("out", Operand::output::<f16>(spec.q_dim()));
-    let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, variant, merges(variant));
+    let attended = &attended.held(variant);
+    let out = ("out", Operand::FloatOutput(spec.q_dim()));
+    let found = attended.run(bench, variant, spec, 0, out)?.values("out");
+    let expected = whole(variant, spec, attended, merges(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// What a variant must give, in one piece (`merges` 0) or in parts (1).
 pub(crate) fn whole(
+    variant: Variant,
     spec: &ModelSpec,
     attended: &Attended,
-    variant: Variant,
     merges: usize,
 ) -> Expected {
     let form = attention::AttentionForm {
         merges,
         ..attention_form(variant, spec.head_dim)
     };
+    let attended = attended.held(variant);
     let [k, v] = attended.read(spec, variant);
     let shape = attention::AttentionShape::of(spec);
-    attention::expected(&decode(&attended.q), &k, &v, shape, form)
+    attention::expected(&widen(&attended.q), &k, &v, shape, form)
 }
 
 /// What `attention_splitk` gives.
@@ -189,9 +198,10 @@ pub(crate) fn partials(
     parts: u32,
 ) -> Result<Vec<f64>> {
     let elements = spec.num_attention_heads * parts as usize * partial_len(spec.head_dim);
-    let out = ("partials", Operand::output::<f32>(elements));
+    let out = ("partials", Operand::FloatOutput(elements));
+    let attended = attended.held(variant);
     let found = attended.run(bench, variant, spec, parts, out)?;
-    Ok(found.f32("partials"))
+    Ok(found.values("partials"))
 }
 
 pub(crate) fn attention_splitk(
@@ -202,11 +212,11 @@ pub(crate) fn attention_splitk(
     parts: u32,
 ) -> Result<Vec<Judged>> {
     let found = partials(bench, variant, spec, attended, parts)?;
-    let Attended { q, k, v, .. } = attended;
+    let Attended { q, k, v, .. } = attended.held(variant);
     let expected = attention_splitk::expected(
-        &decode(q),
-        &decode(k),
-        &decode(v),
+        &widen(&q),
+        &widen(&k),
+        &widen(&v),
         attention::AttentionShape::of(spec),
         parts as usize,
         score_form(spec.head_dim),
@@ -224,20 +234,20 @@ pub(crate) fn attention_combine(
 ) -> Result<Vec<Judged>> {
     let dispatch = bench.dispatch(variant, spec, parts);
     let operands = vec![
-        ("partials", Operand::data(partials)),
-        ("out", Operand::output::<f16>(spec.q_dim())),
+        ("partials", Operand::Floats(partials)),
+        ("out", Operand::FloatOutput(spec.q_dim())),
     ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
+    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
     let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
     let (head_dim, parts) = (spec.head_dim, parts as usize);
-    let expected = attention_combine::expected(&partials, head_dim, parts, Store::F16);
+    let expected = attention_combine::expected(&partials, head_dim, parts, store(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// Queries `[T, Q]` of a chunk over a cache that holds its own keys and values too.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    pub(crate) q: Vec<f16>,
+    pub(crate) q: Vec<f32>,
     /// A negative position is padding.
     pub(crate) positions: Vec<i32>,
     /// Every position's keys and values, `[len, KV]`, and their pages.
@@ -275,29 +285,30 @@ pub(crate) fn attention_prefill(
     let mut position_map = chunk.positions.clone();
     position_map.push(0);
     let mut q = chunk.q.clone();
-    q.resize(q.len() + spec.q_dim(), f16::ONE);
-    let stored = chunk.cached.stored(spec, variant, 0);
+    q.resize(q.len() + spec.q_dim(), 1.0);
+    let stored = chunk.cached.held(variant).stored(spec, variant, 0);
     let mut operands = vec![
-        ("q", Operand::data(&q)),
+        ("q", Operand::Floats(&q)),
         ("page_values", Operand::data(&chunk.cached.table)),
-        ("out", Operand::output::<f16>(q.len())),
+        ("out", Operand::FloatOutput(q.len())),
         ("position_map", Operand::data(&position_map)),
     ];
     operands.extend(stored.operands());
-    let found = bench.run(variant, spec, dispatch, operands)?.halves("out");
-    let mut rows = found.chunks_exact(spec.q_dim());
+    let found = bench.run(variant, spec, dispatch, operands)?;
+    let row_bytes = spec.q_dim() * variant.elem.bytes();
+    let mut rows = found.bytes("out").chunks_exact(row_bytes);
+    let values = found.values("out");
     let (mut written, mut expected) = (vec![], vec![]);
     for (token, row) in rows.by_ref().take(tokens).enumerate() {
         match chunk.token(spec, token) {
             Some(attended) => {
-                written.extend(decode(row));
-                expected.push(whole(spec, &attended, variant, merges(variant)));
+                written.extend_from_slice(&values[token * spec.q_dim()..][..spec.q_dim()]);
+                expected.push(whole(variant, spec, &attended, merges(variant)));
             }
-            None => ensure!(row.iter().all(untouched), "a padded row is written"),
+            None => ensure!(untouched(row), "a padded row is written"),
         }
     }
-    let mut rest = rows.flatten();
-    ensure!(rest.all(untouched), "a row past seq_len is written");
+    ensure!(rows.all(untouched), "a row past seq_len is written");
     let expected = concat(expected.into_iter());
     Ok(vec![Judged::new("out", written, expected)])
 }

@@ -1,6 +1,6 @@
 //! Keys and values that are quantised into their pages.
 
-use super::{behind, bits};
+use super::{behind, held};
 use crate::{
     cases::bench::{Bench, Judged, set},
     kernel::Operand,
@@ -10,7 +10,7 @@ use half::f16;
 use kernels::{ModelSpec, Variant, kv::Side};
 use reference::{
     Expected,
-    numerics::decode,
+    numerics::widen,
     roles::kv_quantize_int8::{self, Pages},
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn quantised(
     spec: &ModelSpec,
     cache: &Int8Cache,
     positions: &[i32],
-    [k, v]: [&[f16]; 2],
+    [k, v]: [&[f32]; 2],
 ) -> Result<Pages> {
     let mut dispatch = bench.dispatch(variant, spec, 0);
     for name in [
@@ -63,8 +63,8 @@ pub(crate) fn quantised(
     let codes = behind(cache.offset, EMPTY_WORD, &cache.pages.codes);
     let scales = behind(cache.offset, EMPTY_SCALE, &cache.pages.scales);
     let operands = vec![
-        ("k", Operand::data(k)),
-        ("v", Operand::data(v)),
+        ("k", Operand::Floats(k)),
+        ("v", Operand::Floats(v)),
         ("kv_pages", Operand::data(&codes)),
         ("kv_scales", Operand::data(&scales)),
         ("position_map", Operand::data(&position_map)),
@@ -72,7 +72,7 @@ pub(crate) fn quantised(
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
     let mut codes: Vec<u32> = bytemuck::pod_collect_to_vec(found.bytes("kv_pages"));
-    let mut scales = found.halves("kv_scales");
+    let mut scales: Vec<f16> = bytemuck::pod_collect_to_vec(found.bytes("kv_scales"));
     let front = codes
         .iter()
         .take(cache.offset)
@@ -91,8 +91,9 @@ pub(crate) fn kv_quantize_int8(
     spec: &ModelSpec,
     cache: &Int8Cache,
     positions: &[i32],
-    [k, v]: [&[f16]; 2],
+    [k, v]: [&[f32]; 2],
 ) -> Result<Vec<Judged>> {
+    let [k, v] = &[k, v].map(|x| held(variant, x));
     let after = quantised(bench, variant, spec, cache, positions, [k, v])?;
     let layout = spec.kv_layout().int8();
     let row = spec.kv_dim();
@@ -108,7 +109,7 @@ pub(crate) fn kv_quantize_int8(
         let stored = [read(Side::K)?, read(Side::V)?];
         replaced.write(layout, &cache.table, position, stored.each_ref())?;
         for (stored, x) in stored.iter().zip([k, v]) {
-            let expected = kv_quantize_int8::expected(&decode(x), spec.head_dim);
+            let expected = kv_quantize_int8::expected(&widen(x), spec.head_dim);
             codes.extend(stored.codes.iter().map(|&code| f64::from(code)));
             scales.extend_from_slice(&stored.scales);
             codes_within.extend(pairs(expected.codes));
@@ -116,6 +117,7 @@ pub(crate) fn kv_quantize_int8(
         }
     }
     let words = |pages: &Pages| pages.codes.iter().map(|&w| f64::from(w)).collect();
+    let bits = |scales: &[f16]| scales.iter().map(|s| f64::from(s.to_bits())).collect();
     Ok(vec![
         Judged::new("scales", scales, Expected::from_pairs(scales_within)),
         Judged::new("codes", codes, Expected::from_pairs(codes_within)),
