@@ -4,7 +4,8 @@
 
 use crate::RenderError;
 use kernels::{
-    Role, Variant,
+    Elem, Role, Variant,
+    kv::KvFormat,
     variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
@@ -29,7 +30,7 @@ struct Params {
     tokens: usize,
     /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
     out: &'static str,
-    /// How keys and values are cached: `f16` or `int8`.
+    /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
@@ -85,15 +86,21 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
     }
     let template = match variant.role {
         _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
-        Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => "attention.wgsl.tera",
+        Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
+        Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
-        | Role::QkvFused
         | Role::AttentionCombine
         | Role::Int4Matmul
         | Role::FusedFfn
+        | Role::SiluMul
         | Role::AddNorm
         | Role::KvAppend
+        | Role::KvQuantizeInt8
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
@@ -114,22 +121,27 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         },
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
         out: match variant.role {
             Role::AttentionSplitk => "parts",
-            Role::AttentionPrefill => "tokens",
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => "tokens",
             Role::Embedding
             | Role::RmsNorm
             | Role::QkvFused
+            | Role::QkvFusedScratch
             | Role::Attention
             | Role::AttentionCombine
+            | Role::AttentionInt8
             | Role::Int4Matmul
             | Role::FusedFfn
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
+            | Role::KvQuantizeInt8
             | Role::Rope
             | Role::QkNorm
             | Role::QkNormRopeAppend
@@ -141,7 +153,11 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Batch::Dynamic => "dynamic",
         },
         tokens: variant.tokens_per_workgroup(),
-        kv: "f16",
+        kv: match variant.role.kv_format() {
+            Some(KvFormat::Plain) => "plain",
+            Some(KvFormat::Int8) => "int8",
+            None => "none",
+        },
         k_step: variant.k_step(),
     };
     let failed = |error: tera::Error| RenderError::Template {

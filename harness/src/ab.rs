@@ -243,6 +243,15 @@ fn start(
         })
     };
     let provenance = weights.provenance();
+    let mut notes = provenance.notes.clone();
+    if request.settings[0].kv_format() != request.settings[1].kv_format() {
+        notes.push(
+            "the arms cache keys and values in different formats: each is checked against the CPU \
+             reference with a cache of its own format, and their logits are not compared with each \
+             other"
+                .to_owned(),
+        );
+    }
     let run = record::Run {
         schema: record::SCHEMA,
         id: id.clone(),
@@ -289,7 +298,7 @@ fn start(
             .iter()
             .map(|&e| e.to_owned())
             .collect(),
-        notes: provenance.notes.clone(),
+        notes,
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
     Ok(JournalWriter::create(&path, &run)?)
@@ -328,16 +337,23 @@ fn measure(
         bar.set_style(style);
     }
     phase(&bar, "the CPU reference");
-    let expected = check::Expectation::new(engine.weights, prompt, GATE_STEPS)?;
+    let formats = request.settings.each_ref().map(Settings::kv_format);
+    let expectation = |kv| check::Expectation::new(engine.weights, prompt, GATE_STEPS, kv);
+    let first = expectation(formats[0])?;
+    let second = match formats[1] == formats[0] {
+        true => None,
+        false => Some(expectation(formats[1])?),
+    };
+    let expected = [&first, second.as_ref().unwrap_or(&first)];
     let mut gates = Vec::new();
-    for (arm, kind) in arms.iter().zip(kinds) {
+    for ((arm, kind), expected) in arms.iter().zip(kinds).zip(expected) {
         if interrupted() {
             return Ok(true);
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill_whole(&arm.prefill, prompt)?;
-        let gate = check::greedy(engine, arm, &expected)?;
+        let gate = check::greedy(engine, arm, expected)?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
@@ -356,12 +372,14 @@ fn measure(
         }
     }
     let mut apart = Vec::new();
-    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate() {
+    // Arms with caches of different formats compute different things.
+    let same = second.is_none();
+    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate().filter(|_| same) {
         apart.push(check::logits(
             &format!("arm against arm.{step}"),
             b,
             a,
-            expected.noise[step],
+            first.noise[step],
         ));
     }
     let agree = apart.iter().all(|c| c.passed);
@@ -512,7 +530,7 @@ fn sweep(
         }
         let mut slowest = Duration::ZERO;
         for (arm, kind) in arms.iter().zip(kinds) {
-            engine.memory.fill_kv(engine.gpu, &values);
+            engine.memory.fill_kv(engine.gpu, &values)?;
             engine.set_token(token);
             let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
                 dispatch.label.starts_with("layers.0.")

@@ -9,8 +9,8 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    Dispatch, ModelSpec, Role, Tensor, Variant,
-    kv::Side,
+    Dispatch, Elem, ModelSpec, Role, Tensor, Variant,
+    kv::{KvFormat, Side},
     plan::{Activation, Buffer, chunk_positions},
     variants::{Load, Reduce},
 };
@@ -20,10 +20,10 @@ use reference::{
     numerics::decode,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qk_norm,
+        int4_matmul, kv_append, kv_quantize_int8, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, Qkv},
-        rms_norm, rope,
+        rms_norm, rope, silu_mul,
     },
 };
 use results::record;
@@ -118,6 +118,14 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     }
 }
 
+/// How a variant stores activations.
+pub fn store(variant: Variant) -> Store {
+    match variant.elem {
+        Elem::F16 => Store::F16,
+        Elem::F32 => Store::F32,
+    }
+}
+
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
     Accumulation::strided(d, variant.threads(), 1)
@@ -131,6 +139,15 @@ pub fn head_form(variant: Variant, head_dim: usize) -> Accumulation {
         1
     };
     Accumulation::strided(head_dim, variant.threads(), width)
+}
+
+/// How the fused projection computes its outputs.
+pub fn qkv_form(variant: Variant, k: usize) -> qkv_fused::QkvForm {
+    qkv_fused::QkvForm {
+        sum: sum_form(variant, k),
+        trig: Trig::CONFORMANT,
+        store: store(variant),
+    }
 }
 
 /// How attention adds the products of one score.
@@ -174,7 +191,11 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
     let act = |a: Activation| captured.activations[&a].as_slice();
     let bound = |i: usize| match dispatch.buffers[i] {
         Buffer::Activation(a) => a,
-        Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => {
+        Buffer::Param { .. }
+        | Buffer::KvPages { .. }
+        | Buffer::KvCodes { .. }
+        | Buffer::KvScales { .. }
+        | Buffer::State(_) => {
             panic!("{}: binding {i} is no activation", dispatch.label)
         }
     };
@@ -185,7 +206,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
     Ok(match variant.role {
         Role::Embedding => {
             let tokens = rows.tokens.iter();
-            let expected = tokens.map(|&token| embedding::expected(matrix(), token));
+            let expected = tokens.map(|&token| embedding::expected(matrix(), token, variant.elem));
             let expected: Vec<Expected> = expected.collect::<Result<_, _>>()?;
             let found = act(bound(0)).to_vec();
             vec![("", found, concat(expected.into_iter()))]
@@ -193,7 +214,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
         Role::RmsNorm => {
             let gamma = param_vector(weights, dispatch);
             let expected = rows.expected(act(bound(1)), spec.hidden_size, |x| {
-                rms_norm::expected(x, &gamma, eps, wide, Store::F16)
+                rms_norm::expected(x, &gamma, eps, wide, store(variant))
             });
             vec![("", act(bound(0)).to_vec(), expected)]
         }
@@ -203,7 +224,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let b = act(bound(1)).chunks_exact(spec.hidden_size);
             let expected = a
                 .zip(b)
-                .map(|(a, b)| add_norm::expected(a, b, &gamma, eps, wide, Store::F16));
+                .map(|(a, b)| add_norm::expected(a, b, &gamma, eps, wide, store(variant)));
             let (residual, normed): (Vec<_>, Vec<_>) =
                 expected.map(|row| (row.residual, row.normed)).unzip();
             let residual = concat(residual.into_iter());
@@ -223,18 +244,26 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             };
             let x = act(bound(1)).chunks_exact(w.k).take(count);
             let expected = x.map(|x| match variant.role {
-                Role::FusedFfn => fused_ffn::expected(w, x, sum, Store::F16),
-                _ => int4_matmul::expected(w, x, sum, Store::F16),
+                Role::FusedFfn => fused_ffn::expected(w, x, sum, store(variant)),
+                _ => int4_matmul::expected(w, x, sum, store(variant)),
             });
             vec![("", act(bound(0)).to_vec(), concat(expected))]
         }
+        Role::QkvFusedScratch => {
+            let w = matrix();
+            let form = qkv_form(variant, w.k);
+            let table = rope::Rope::of(spec);
+            let shape = qkv_fused::QkvShape::of(spec);
+            let expected = qkv_fused::expected(w, act(bound(3)), shape, &table, position, form);
+            vec![
+                ("q", act(bound(0)).to_vec(), expected.q),
+                ("k", act(bound(1)).to_vec(), expected.k),
+                ("v", act(bound(2)).to_vec(), expected.v),
+            ]
+        }
         Role::QkvFused => {
             let w = matrix();
-            let form = qkv_fused::QkvForm {
-                sum: sum_form(variant, w.k),
-                trig: Trig::CONFORMANT,
-                store: Store::F16,
-            };
+            let form = qkv_form(variant, w.k);
             let expected = qkv_fused::expected(
                 w,
                 act(bound(2)),
@@ -263,7 +292,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let [q_found, k_found, v_found] = split(act(bound(0)));
             let normed = |x: &[f64], gamma: &[f64]| {
                 let form = head_form(variant, spec.head_dim);
-                qk_norm::expected(x, gamma, eps, form, Store::F16)
+                qk_norm::expected(x, gamma, eps, form, store(variant))
             };
             vec![
                 ("q", q_found, normed(&q, &q_gamma)),
@@ -276,7 +305,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let form = qkv_fused::QkvForm {
                 sum: head_form(variant, spec.head_dim),
                 trig: Trig::CONFORMANT,
-                store: Store::F16,
+                store: store(variant),
             };
             let expected = qk_norm_rope_append::expected(
                 act(bound(2)),
@@ -297,7 +326,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let table = rope::Rope::of(spec);
             let rotated = |x: &[f64], position| {
                 let zero = vec![0.0; x.len()];
-                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, Store::F16)
+                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, store(variant))
             };
             let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
             let projections = act(bound(3)).chunks_exact(spec.qkv_dim());
@@ -312,6 +341,45 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 ("k", act(bound(1)).to_vec(), concat(k.into_iter())),
                 ("v", act(bound(2)).to_vec(), exact(v)),
             ]
+        }
+        Role::KvQuantizeInt8 => {
+            let [before, after] = captured
+                .kv_int8
+                .as_ref()
+                .with_context(|| format!("{}: no int8 pages are bound", dispatch.label))?;
+            let layout = spec.kv_layout().int8();
+            let table = &engine.memory.page_table;
+            let mut replaced = before.clone();
+            let found = [Side::K, Side::V].map(|side| after.read(layout, table, position, side));
+            let [k, v] = found;
+            let (k, v) = (k?, v?);
+            replaced.write(layout, table, position as i32, [&k, &v])?;
+            let mut all = Vec::new();
+            for (names, found, x) in [
+                (["k codes", "k scales"], &k, act(bound(0))),
+                (["v codes", "v scales"], &v, act(bound(1))),
+            ] {
+                let expected = kv_quantize_int8::expected(x, spec.head_dim);
+                let codes = found.codes.iter().map(|&code| f64::from(code)).collect();
+                all.push((names[0], codes, expected.codes));
+                all.push((names[1], found.scales.clone(), expected.scales));
+            }
+            let bits = |pages: &kv_quantize_int8::Pages| {
+                let codes = pages.codes.iter().map(|&word| f64::from(word));
+                let scales = pages.scales.iter().map(|s| f64::from(s.to_bits()));
+                codes.chain(scales).collect::<Vec<f64>>()
+            };
+            all.push(("pages", bits(after), exact(bits(&replaced))));
+            all
+        }
+        Role::SiluMul => {
+            let rows = act(bound(1)).chunks_exact(2 * spec.intermediate_size);
+            let rows = rows.flat_map(|row| {
+                let row = silu_mul::expected(row, &vec![0.0; row.len()], store(variant));
+                row.value.into_iter().zip(row.limit)
+            });
+            let expected = Expected::from_pairs(rows);
+            vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::KvAppend => {
             let [before, after] = pages(captured)?;
@@ -333,6 +401,12 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             }
             vec![("", decode(after), exact(decode(&expected)))]
         }
+        Role::AttentionInt8 => {
+            let [k, v] = cached(engine, captured, position + 1)?;
+            let form = attention_form(variant, spec.head_dim);
+            let expected = attention::expected(act(bound(0)), &k, &v, shape, form);
+            vec![("", act(bound(6)).to_vec(), expected)]
+        }
         Role::Attention | Role::AttentionSplitk => {
             let [k, v] = cached(engine, captured, position + 1)?;
             let found = act(bound(5)).to_vec();
@@ -347,7 +421,11 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             };
             vec![("", found, expected)]
         }
-        Role::AttentionPrefill => {
+        Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
+            let out = match variant.role.kv_format() {
+                Some(KvFormat::Int8) => 4,
+                Some(KvFormat::Plain) | None => 3,
+            };
             let queries = act(bound(0)).chunks_exact(spec.q_dim());
             // The first row is the last token, which attends to all others.
             let [k, v] = cached(engine, captured, position + 1)?;
@@ -357,12 +435,12 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 attention::expected(q, &k[..seen], &v[..seen], shape, form)
             });
             let expected = concat(expected);
-            vec![("", act(bound(3)).to_vec(), expected)]
+            vec![("", act(bound(out)).to_vec(), expected)]
         }
         Role::AttentionCombine => {
             let parts = dispatch.uniform[0] as usize;
             let expected =
-                attention_combine::expected(act(bound(0)), spec.head_dim, parts, Store::F16);
+                attention_combine::expected(act(bound(0)), spec.head_dim, parts, store(variant));
             vec![("", act(bound(1)).to_vec(), expected)]
         }
         Role::Argmax => {
@@ -378,10 +456,13 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
 
 /// Keys and values of the first `len` positions, `[len, KV]` each.
 fn cached(engine: &Engine<'_>, captured: &Captured<'_>, len: usize) -> Result<[Vec<f64>; 2]> {
-    let [_, after] = pages(captured)?;
     let layout = engine.weights.spec().kv_layout();
+    let table = &engine.memory.page_table;
     let gather = |side| -> Result<Vec<f64>> {
-        let table = &engine.memory.page_table;
+        if let Some([_, after]) = &captured.kv_int8 {
+            return Ok(after.gather(layout.int8(), table, side, len)?);
+        }
+        let [_, after] = pages(captured)?;
         Ok(decode(&kv_append::gather(after, layout, table, side, len)?))
     };
     Ok([gather(Side::K)?, gather(Side::V)?])
@@ -446,7 +527,11 @@ fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
         .iter()
         .find_map(|&buffer| match buffer {
             Buffer::Param { layer, tensor, .. } => Some((layer, tensor)),
-            Buffer::Activation(_) | Buffer::KvPages { .. } | Buffer::State(_) => None,
+            Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
+            | Buffer::State(_) => None,
         })
         .expect("a role with weights binds a parameter")
 }
@@ -472,7 +557,8 @@ pub fn attention_form(variant: Variant, head_dim: usize) -> attention::Attention
     attention::AttentionForm {
         score: score_form(head_dim),
         merges: merges(variant),
-        store: Store::F16,
+        kv: variant.role.kv_format().unwrap_or(KvFormat::Plain),
+        store: store(variant),
     }
 }
 
@@ -559,13 +645,14 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Runs both references over the prompt and `steps` tokens.
+    /// Runs both references over the prompt and `steps` tokens, with keys and values
+    /// cached in this format.
     ///
     /// # Errors
     /// A reference that cannot run the model, or NaN in its logits.
-    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize) -> Result<Self> {
-        let mut faithful = Forward::new(weights, Numerics::Faithful)?;
-        let mut formula = Forward::new(weights, Numerics::Formula)?;
+    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize, kv: KvFormat) -> Result<Self> {
+        let mut faithful = Forward::new(weights, Numerics::Faithful(Elem::F16))?.cached_as(kv);
+        let mut formula = Forward::new(weights, Numerics::Formula)?.cached_as(kv);
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;
         let mut all = Self {

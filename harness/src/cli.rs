@@ -450,7 +450,8 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
         check::roles(&engine, &arm.decode, last, every)?,
     ));
     engine.prefill_whole(&arm.prefill, &prompt.ids)?;
-    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
+    let expected =
+        check::Expectation::new(&weights, &prompt.ids, args.tokens, settings.kv_format())?;
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
     let document = json!({

@@ -15,7 +15,7 @@ use crate::{
     engine::{Arm, Captured, Engine, every},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use kernels::{Settings, plan::Buffer};
+use kernels::{Settings, kv::KvFormat, plan::Buffer};
 use reference::{
     Checkpoint, Forward, Numerics,
     forward::{Trace, TraceRows},
@@ -301,6 +301,13 @@ fn stages_of(layers: usize) -> Vec<String> {
 /// When the model has no plan or a device reports an error; a failed comparison
 /// is a [`Comparison`] that did not pass.
 pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comparison>> {
+    if settings.kv_format() == KvFormat::Int8 {
+        bail!(
+            "kv8=1 cannot be held against golden outputs: expected a cache that keeps what they \
+             were computed from, found one of int8 codes; leave kv8 off here, and `check` without \
+             --golden compares it with the reference's own int8 cache"
+        );
+    }
     let mut engine = Engine::new(gpu, &folder.weights, folder.context(), None)?;
     let arm = engine.arm(settings)?;
     let mut all = Vec::new();
@@ -459,7 +466,11 @@ fn stages_in(captured: &Captured<'_>, layers: usize) -> Vec<(String, Vec<f64>)> 
     };
     let value = |at: usize| match captured.dispatch.buffers[at] {
         Buffer::Activation(activation) => captured.activations[&activation].clone(),
-        Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => {
+        Buffer::Param { .. }
+        | Buffer::KvPages { .. }
+        | Buffer::KvCodes { .. }
+        | Buffer::KvScales { .. }
+        | Buffer::State(_) => {
             panic!("{label}: binding {at} is no activation")
         }
     };

@@ -12,7 +12,7 @@ use harness::{
 };
 use kernels::{
     ModelSpec, Role, Settings, Tensor, Variant, flag,
-    kv::Side,
+    kv::{KvFormat, Side},
     models::{self, Family},
 };
 use reference::{
@@ -95,27 +95,30 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let llama: [&[&str]; 4] = [
+    let llama: [&[&str]; 6] = [
         &["splitk=0"],
         &["splitk=8"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "splitk=16"],
+        &["rowwise=0", "kv8=1"],
+        &["rowwise=1", "kv8=1"],
     ];
-    roles_within_bounds(&gpu, &llama_tiny(), llama);
-    let qwen3: [&[&str]; 4] = [
+    roles_within_bounds(&gpu, &llama_tiny(), &llama);
+    let qwen3: [&[&str]; 5] = [
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "fuseqk=0", "splitk=16"],
+        &["kv8=1"],
     ];
-    roles_within_bounds(&gpu, &qwen3_synthetic(), qwen3);
+    roles_within_bounds(&gpu, &qwen3_synthetic(), &qwen3);
 }
 
-fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
+fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
     let prompt: Vec<u32> = (0..37).map(|i| i * 23 % 1003).collect();
     let mut logits = Vec::new();
     for table in [None, Some(vec![2, 0, 3, 1])] {
-        for choices in choices {
+        for &choices in all {
             let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
             let arm = engine.arm(&settings(gpu, choices)).expect("arm");
             engine
@@ -138,7 +141,7 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
             logits.push((choices, engine.logits().expect("logits")));
         }
     }
-    let (identity, shuffled) = logits.split_at(4);
+    let (identity, shuffled) = logits.split_at(all.len());
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
@@ -187,6 +190,8 @@ fn the_recorder_records_the_plan() {
         (&qwen3, &["splitk=0"], 2 + 2 * 8 + 2),
         (&qwen3, &[], 2 + 2 * 9 + 2),
         (&qwen3, &["splitk=0", "fuseqk=0"], 2 + 2 * 10 + 2),
+        (&llama, &["kv8=1"], 2 + 2 * 8 + 2),
+        (&qwen3, &["kv8=1"], 2 + 2 * 10 + 2),
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
@@ -215,7 +220,8 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     engine
         .prefill_whole(&arm.prefill, &prompt)
         .expect("prefill");
-    let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
+    let expected =
+        |prompt| check::Expectation::new(&weights, prompt, 12, KvFormat::Plain).expect("reference");
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
@@ -228,6 +234,71 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
         wrong.checks.iter().any(|c| !c.passed),
         "another prompt's reference must not pass"
     );
+}
+
+/// With an int8 cache, against the reference with one; against the reference with
+/// a plain cache the logits are further off.
+#[test]
+fn greedy_tokens_agree_over_an_int8_cache() {
+    let Some(gpu) = adapter("greedy_tokens_agree_over_an_int8_cache") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let prompt: Vec<u32> = (0..40).map(|i| i * 71 % 1003).collect();
+    let mut engine = Engine::new(&gpu, &weights, 64, Some(vec![2, 0, 3, 1])).expect("engine");
+    let arm = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let mut worst = |kv| {
+        engine.prefill(&arm, &prompt).expect("prefill");
+        let expected = check::Expectation::new(&weights, &prompt, 12, kv).expect("reference");
+        let greedy = check::greedy(&engine, &arm, &expected).expect("greedy");
+        // Later rows are of whatever tokens a reference chose.
+        (greedy.checks[0].worst_rel, greedy.checks)
+    };
+    let (int8, checks) = worst(KvFormat::Int8);
+    for check in checks {
+        assert!(check.passed, "{}: {:?}", check.stage, check.note);
+    }
+    let (plain, _) = worst(KvFormat::Plain);
+    assert!(
+        plain > 2.0 * int8,
+        "relative rms {plain:.2e} from a plain cache, {int8:.2e} from an int8 one"
+    );
+}
+
+/// A snapshot holds the caches of both formats, so that an arm restores its own.
+#[test]
+fn a_snapshot_restores_the_cache_of_each_arm() {
+    let Some(gpu) = adapter("a_snapshot_restores_the_cache_of_each_arm") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let mut engine = Engine::new(&gpu, &weights, 32, None).expect("engine");
+    let plain = engine.arm(&settings(&gpu, &["splitk=0"])).expect("arm");
+    let int8 = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let prompt = [5, 900, 77];
+    let mut first = Vec::new();
+    for arm in [&plain, &int8] {
+        engine.prefill(arm, &prompt).expect("prefill");
+        first.push(engine.token().expect("token"));
+    }
+    engine.memory.snapshot(engine.gpu).expect("snapshot");
+    let continued = |index: usize| {
+        engine.memory.restore(engine.gpu).expect("restore");
+        engine.set_token(first[index]);
+        let program = [&plain.decode, &int8.decode][index];
+        engine.decode(program, prompt.len(), 8).expect("decode");
+        engine.logits().expect("logits")
+    };
+    let before = [continued(0), continued(1)];
+    for arm in [&plain, &int8] {
+        engine.prefill(arm, &[1, 2, 3, 4]).expect("another prompt");
+    }
+    assert_eq!(
+        [continued(0), continued(1)],
+        before,
+        "as if nothing had been"
+    );
+    assert_ne!(before[0], before[1], "the caches differ");
 }
 
 /// What one chain stored at one position of one layer.

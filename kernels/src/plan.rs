@@ -3,12 +3,14 @@
 //! The engine records exactly this. Totals are computed from it and never
 //! written by hand; the published ones are tests.
 
+mod cache;
+
 use crate::{
+    Elem,
     features::Features,
     flag::{Flag, Metric, Settings},
-    kv,
+    kv::{self, KvFormat},
     models::{Family, ModelSpec, Shape, Tensor},
-    quant::Elem,
     role::Role,
     variants::{ATTENTION_THREADS, Batch, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
@@ -121,6 +123,16 @@ pub enum Buffer {
         /// The layer.
         layer: usize,
     },
+    /// Codes of one layer's int8 KV pages.
+    KvCodes {
+        /// The layer.
+        layer: usize,
+    },
+    /// Scales of one layer's int8 KV pages.
+    KvScales {
+        /// The layer.
+        layer: usize,
+    },
     /// Per-token state.
     State(State),
 }
@@ -151,6 +163,8 @@ pub struct Plan {
     pub dispatches: Vec<Dispatch>,
     /// Parts of split-K attention; 0 without.
     pub splits: usize,
+    /// Type of activations, KV cache and gammas.
+    pub elem: Elem,
 }
 
 /// Totals of a plan, for people and for `--json`.
@@ -256,6 +270,7 @@ impl Plan {
             phase,
             dispatches: builder.dispatches,
             splits,
+            elem: settings.elem(),
         })
     }
 
@@ -283,8 +298,8 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer (f16 unless [`Activation::Partials`]) for
-/// `tokens` tokens.
+/// Elements of an activation buffer for `tokens` tokens; their type is that of the
+/// plan, and f32 for [`Activation::Partials`].
 pub fn activation_len(
     spec: &ModelSpec,
     activation: Activation,
@@ -394,8 +409,13 @@ impl Builder<'_> {
                 .or_default()
                 .push("the model has no QK-norm".into());
         }
+        let kv = self.settings.kv_format();
         if phase == Phase::Decode && !qk_norm {
-            return self.qkv_fused(layer);
+            self.qkv_fused(layer)?;
+            return match kv {
+                KvFormat::Plain => Ok(()),
+                KvFormat::Int8 => self.kv_quantize_int8(layer),
+            };
         }
         self.matmul(
             Some(layer),
@@ -410,7 +430,10 @@ impl Builder<'_> {
             self.qk_norm(layer)?;
         }
         self.rope(layer)?;
-        self.kv_append(layer)
+        match kv {
+            KvFormat::Plain => self.kv_append(layer),
+            KvFormat::Int8 => self.kv_quantize_int8(layer),
+        }
     }
 
     /// Refuses explicit choices of flags judged on `metric` that selected nothing.
@@ -448,7 +471,7 @@ impl Builder<'_> {
                 && variant
                     .format
                     .is_none_or(|format| format == self.spec.format)
-                && variant.elem == Elem::F16
+                && variant.elem == self.settings.elem()
                 && wanted(&variant.form)
         })
     }
@@ -591,31 +614,6 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.qkv");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
-        let variant = self.choose(Role::QkvFused, k, &label)?;
-        let pairs = rows / 2;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::Q),
-                Buffer::KvPages { layer },
-                act(Activation::Normed),
-                scales,
-                words,
-                state(State::PositionMap),
-                state(State::PageValues),
-                state(State::InvFreq),
-            ],
-            uniform: vec![0, 0, pairs as u32],
-            grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
-        });
-        Ok(())
-    }
-
     fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm");
         let variant = self.base(Role::QkNorm, &label)?;
@@ -677,76 +675,6 @@ impl Builder<'_> {
             ],
             uniform: vec![1, 0, self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.kv_append");
-        let variant = self.base(Role::KvAppend, &label)?;
-        let groups = (self.tokens * self.spec.kv_dim()).div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::K),
-                act(Activation::V),
-                Buffer::KvPages { layer },
-                state(State::PositionMap),
-                state(State::PageValues),
-            ],
-            uniform: vec![
-                self.tokens as u32,
-                self.spec.max_pages as u32,
-                0,
-                0,
-                groups as u32,
-            ],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn attention(&mut self, layer: usize, splits: usize) -> Result<(), PlanError> {
-        let heads = self.spec.num_attention_heads as u32;
-        let pages = self.spec.max_pages as u32;
-        let scale = (self.spec.attention_scale() as f32).to_bits();
-        let (role, out, last, parts) = if splits == 0 {
-            (Role::Attention, Activation::Attention, heads, 1)
-        } else {
-            let splits = splits as u32;
-            (Role::AttentionSplitk, Activation::Partials, splits, splits)
-        };
-        let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::Q),
-                state(State::PageIndptr),
-                state(State::PageValues),
-                Buffer::KvPages { layer },
-                state(State::LengthInfo),
-                act(out),
-            ],
-            uniform: vec![1, pages, pages, 0, 0, 0, 0, scale, last],
-            grid: [parts, heads, 1],
-            weight_bytes: 0,
-        });
-        if splits == 0 {
-            return Ok(());
-        }
-        let label = format!("layers.{layer}.combine");
-        let variant = self.base(Role::AttentionCombine, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(Activation::Partials), act(Activation::Attention)],
-            uniform: vec![splits as u32],
-            grid: [1, heads, 1],
             weight_bytes: 0,
         });
         Ok(())

@@ -4,7 +4,7 @@
 mod support;
 
 use half::f16;
-use kernels::kv::{KvLayout, PAGE_SIZE, Side, pages_for};
+use kernels::kv::{KvFormat, KvLayout, PAGE_SIZE, Side, pages_for};
 use proptest::prelude::*;
 use reference::bounds::{Accumulation, Store, Trig};
 use reference::numerics::round_to_f16;
@@ -72,7 +72,7 @@ fn golden_norms_rotations_and_activations() {
             ["swiglu", "y"] => {
                 let rows = all["swiglu.gate"].rows().zip(all["swiglu.up"].rows());
                 let found: Vec<f64> = rows
-                    .flat_map(|(g, u)| fused_ffn::silu_mul(&[g, u].concat()))
+                    .flat_map(|(g, u)| silu_mul::compute(&[g, u].concat()))
                     .collect();
                 assert_golden(name, &found, expected);
             }
@@ -615,6 +615,7 @@ fn attention_limits() {
             let form = |merges| AttentionForm {
                 score,
                 merges,
+                kv: KvFormat::Plain,
                 store: Store::F16,
             };
             let expected = attention::expected(&q, &k, &v, shape, form(0));
@@ -690,7 +691,7 @@ fn embedding_is_exact_and_checked() {
     let mut values = Values(13);
     let (words, scales) = values.weights(5, 64);
     let w = Matrix::new(5, 64, &words, &scales).expect("fits");
-    let expected = embedding::expected(w, 4).expect("in range");
+    let expected = embedding::expected(w, 4, kernels::Elem::F16).expect("in range");
     let found: Vec<f64> = (0..64)
         .map(|i| {
             let code = (words[4 * 8 + i / 8] >> (4 * (i % 8))) as i32 & 15;

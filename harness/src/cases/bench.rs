@@ -9,7 +9,7 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
     flag::{Choices, FLAGS},
     models,
     plan::{MAX_CHUNK, fold},
@@ -233,15 +233,19 @@ const SELECTED_TOKENS: [usize; 3] = [1, 4, 5];
 
 /// The fewest flags that select `variant` for `spec`, every other one off, and
 /// the variant's first dispatch in that plan, for `int4_matmul` of one vector the
-/// head's. None where no flag selects it, alone or beside `rowwise` and `chunk`.
+/// head's. None where no flag selects it, alone or beside some of `rowwise`, `chunk`
+/// and `kv8`.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
-    let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
-    let alone = FLAGS.iter().map(|flag| {
+    let mut off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
+    let elem = Flag::find("elem").expect("a flag");
+    let elem = elem.parse(variant.elem.name()).expect("a type");
+    off.insert("elem", elem);
+    let alone = FLAGS.iter().filter(|flag| flag.name != "elem").map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
             "chunk" => Value::Count(MAX_CHUNK as u32),
@@ -258,11 +262,20 @@ pub fn selection(
     let few = std::iter::once(off.clone())
         .chain(alone)
         .chain(beside_rowwise);
-    let in_chunks = few.clone().map(|mut choices| {
-        choices.insert("chunk", Value::Count(MAX_CHUNK as u32));
-        choices
-    });
-    for choices in few.chain(in_chunks) {
+    let beside = |name, value| {
+        move |mut choices: Choices| {
+            choices.insert(name, value);
+            choices
+        }
+    };
+    // Every form of the kernels of a chunk, and of those of an int8 cache, needs its
+    // flag too.
+    let chunk = beside("chunk", Value::Count(MAX_CHUNK as u32));
+    let kv8 = beside("kv8", Value::On);
+    let in_chunks = few.clone().map(chunk);
+    let of_int8 = few.clone().map(kv8);
+    let of_both = few.clone().map(chunk).map(kv8);
+    for choices in few.chain(in_chunks).chain(of_int8).chain(of_both) {
         let Ok(settings) = Settings::resolve(features, &choices) else {
             continue;
         };

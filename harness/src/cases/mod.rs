@@ -12,7 +12,7 @@ pub use bench::{Bench, Edit, model, selection};
 
 use crate::model::split_mix;
 use anyhow::{Context as _, Result, anyhow};
-use kernels::{Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, QuantFormat, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
@@ -99,9 +99,13 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, else one.
+    /// another case, else one. A form is drawn fully in q4f16_1 and f16, and a
+    /// quarter as often in every other format and type.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
+        let other = self.variant.elem != Elem::F16
+            || (self.variant.format).is_some_and(|format| format != QuantFormat::Q4f16_1);
         let count = match self.holds {
+            Holds::Property(property) if property.drawn && other => drawn.div_ceil(4),
             Holds::Property(property) if property.drawn => drawn,
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };

@@ -2,18 +2,21 @@
 //! reference with its derived limits. A seed draws one case of a property.
 
 mod attention;
+mod cache;
 
 use self::attention::{
     attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, page_order,
     parts_alone,
 };
+use self::cache::{
+    append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
+};
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Packed, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, Chunk, last_slot},
+    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
-use half::f16;
 use kernels::{
     ModelSpec, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
@@ -24,7 +27,7 @@ use proptest::{
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 use reference::{
-    numerics::decode,
+    numerics::widen,
     roles::{attention::AttentionShape, attention_splitk},
 };
 use std::cell::RefCell;
@@ -75,12 +78,18 @@ pub(crate) const PROPERTIES: &[Property] = &[
     }),
     drawn(Role::RmsNorm, rms_norm),
     drawn(Role::QkvFused, qkv_fused),
+    drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
     drawn(Role::AttentionSplitk, attention_splitk),
     fixed("parts_alone", Role::AttentionSplitk, parts_alone),
     drawn(Role::AttentionCombine, attention_combine),
+    fixed("page_order", Role::AttentionInt8, page_order),
+    drawn(Role::AttentionInt8, attention),
+    fixed("page_order", Role::AttentionPrefillInt8, page_order),
+    fixed("chunk_as_steps", Role::AttentionPrefillInt8, chunk_as_steps),
+    drawn(Role::AttentionPrefillInt8, attention_prefill),
     fixed("page_order", Role::AttentionPrefill, page_order),
     fixed("chunk_as_steps", Role::AttentionPrefill, chunk_as_steps),
     drawn(Role::AttentionPrefill, attention_prefill),
@@ -93,8 +102,14 @@ pub(crate) const PROPERTIES: &[Property] = &[
     }),
     fixed("folded", Role::FusedFfn, folded_ffn),
     drawn(Role::FusedFfn, fused_ffn),
+    drawn(Role::SiluMul, silu_mul),
+    fixed("groups_69632", Role::SiluMul, silu_mul_folds),
     drawn(Role::AddNorm, add_norm),
+    fixed("chunk_as_steps", Role::KvAppend, append_as_steps),
     drawn(Role::KvAppend, kv_append),
+    fixed("every_head_dim", Role::KvQuantizeInt8, every_head_dim),
+    fixed("chunk_as_steps", Role::KvQuantizeInt8, quantise_as_steps),
+    drawn(Role::KvQuantizeInt8, kv_quantize_int8),
     drawn(Role::Rope, rope),
     drawn(Role::QkNorm, qk_norm),
     drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
@@ -202,14 +217,14 @@ fn edges(spec: &ModelSpec) -> Vec<usize> {
 }
 
 /// `x` halved until no element of `W x` exceeds `most`.
-fn fitted(w: &Packed, mut x: Vec<f16>, most: f64) -> Vec<f16> {
+fn fitted(w: &Packed, mut x: Vec<f32>, most: f64) -> Vec<f32> {
     loop {
-        let y = w.matrix().matvec(&decode(&x));
+        let y = w.matrix().matvec(&widen(&x));
         if y.iter().all(|y| y.abs() <= most) {
             return x;
         }
         for x in &mut x {
-            *x = f16::from_f64(x.to_f64() * 0.5);
+            *x *= 0.5;
         }
     }
 }
@@ -227,24 +242,24 @@ struct Product {
 
 impl Product {
     /// Matrix and activations of one vector; no element of the product exceeds `most`.
-    fn operands(&self, most: f64) -> (Packed, Vec<f16>) {
+    fn operands(&self, most: f64) -> (Packed, Vec<f32>) {
         self.operands_of(1, most)
     }
 
     /// The same of several vectors.
-    fn operands_of(&self, tokens: usize, most: f64) -> (Packed, Vec<f16>) {
+    fn operands_of(&self, tokens: usize, most: f64) -> (Packed, Vec<f32>) {
         let mut values = Values(self.seed);
         let w = values.packed(self.rows, self.k, self.weights);
         let x = (0..tokens).flat_map(|token| {
             let x = match self.weights {
                 // Nearly equal activations: the sum is small, its parts are not.
                 WeightKind::Cancelling => (0..self.k)
-                    .map(|i| f16::from_f64(100.0 + ((i + token) % 7) as f64 * 0.0625))
+                    .map(|i| 100.0 + ((i + token) % 7) as f32 * 0.0625)
                     .collect(),
                 WeightKind::Ordinary
                 | WeightKind::ZeroScales
                 | WeightKind::SubnormalScales
-                | WeightKind::NegativeScales => values.f16s(self.k, self.x, 0.7),
+                | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
             };
             fitted(&w, x, most)
         });
@@ -320,7 +335,7 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let mut values = Values(draw.seed);
     let w = values.packed(2 * units, k, WeightKind::Ordinary);
     let vectors = if variant.is_batched() { 7 } else { 1 };
-    let x = values.f16s(vectors * k, Kind::Ordinary, 0.7);
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
 }
@@ -375,13 +390,95 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
     )
 }
 
+/// The same to buffers of their own, at positions near and far.
+fn qkv_fused_scratch(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let position = select(&[0_usize, 1, 15, 16, 4095, 131_071][..]);
+    draw.judge(
+        bench,
+        variant,
+        {
+            let products = products(widths_for(variant), Just(0));
+            (heads(), products, select(&[0_usize, 3][..]), position)
+        },
+        |bench, variant, (heads, case, offset, position)| {
+            let spec = ModelSpec {
+                hidden_size: case.k,
+                ..heads.clone()
+            };
+            let product = Product {
+                rows: spec.qkv_dim(),
+                ..case.clone()
+            };
+            let (w, x) = product.operands(40_000.0);
+            bench.max_groups = case.max_groups;
+            let at = [*offset, *position];
+            require(cases::qkv_fused_scratch(bench, variant, &spec, &w, &x, at))
+        },
+    )
+}
+
+fn silu_mul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let tokens = select(&[1_usize, 2, 9][..]);
+    let kinds = [select(&Kind::ALL[..]), select(&Kind::ALL[..])];
+    let rest = (max_groups(), any::<u64>());
+    draw.judge(
+        bench,
+        variant,
+        (widths(), tokens, kinds, rest),
+        |bench, variant, (f, tokens, kinds, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            // |silu(g)| is at most |g|: no product is beyond f16.
+            let mut row = || {
+                let gate = values.activations(*f, kinds[0], 3.0);
+                let up = values.activations(*f, kinds[1], 1.0);
+                let up = gate.iter().zip(up).map(|(gate, up)| {
+                    let most = 60_000.0 / gate.abs().max(1.0);
+                    up.clamp(-most, most)
+                });
+                let up: Vec<f32> = up.collect();
+                [gate, up].concat()
+            };
+            let gate_up: Vec<f32> = (0..*tokens).flat_map(|_| row()).collect();
+            bench.max_groups = *max_groups;
+            require(cases::silu_mul(bench, variant, *f, &gate_up))
+        },
+    )
+}
+
+/// 1024 tokens of 17,408 units: 69,632 workgroups, more than a grid has in x. Rows
+/// repeat, so three are judged and the others compared with them.
+fn silu_mul_folds(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    const KINDS: usize = 3;
+    let (tokens, f) = (1024, 17_408);
+    let mut values = Values(draw.seed);
+    let rows = cases::held(
+        variant,
+        &values.activations(KINDS * 2 * f, Kind::Ordinary, 2.0),
+    );
+    let gate_up: Vec<f32> = rows.iter().copied().cycle().take(tokens * 2 * f).collect();
+    bench.max_groups = WHOLE;
+    let found = cases::activated(bench, variant, f, &gate_up)?;
+    let few = cases::silu_mul(bench, variant, f, &rows)?;
+    few.iter().try_for_each(Judged::require)?;
+    let expected = few[0].found.iter().cycle();
+    let wrong = found
+        .iter()
+        .zip(expected)
+        .position(|(&found, expected)| f64::from(found).to_bits() != expected.to_bits());
+    ensure!(
+        wrong.is_none(),
+        "element {wrong:?} is not what it is in a grid of one dimension"
+    );
+    Ok(())
+}
+
 /// The head of a vocabulary that no tile divides.
 fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
     let w = values.packed(vocab, k, WeightKind::Ordinary);
     let vectors = if variant.is_batched() { 3 } else { 1 };
-    let x = values.f16s(vectors * k, Kind::Ordinary, 0.7);
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
 }
@@ -440,13 +537,13 @@ impl Rows {
     }
 
     /// Two operands `[T, D]` of their kinds, and gammas.
-    fn operands(&self) -> ([Vec<f16>; 2], Vec<f16>) {
+    fn operands(&self) -> ([Vec<f32>; 2], Vec<f32>) {
         let mut values = Values(self.seed);
         let x = self.kinds.map(|kind| {
-            let rows = (0..self.tokens).flat_map(|_| values.f16s(self.d, kind, 1.0));
+            let rows = (0..self.tokens).flat_map(|_| values.activations(self.d, kind, 1.0));
             rows.collect()
         });
-        (x, values.f16s(self.d, Kind::Ordinary, 1.0))
+        (x, values.activations(self.d, Kind::Ordinary, 1.0))
     }
 }
 
@@ -479,10 +576,10 @@ fn projections(
     tokens: usize,
     kind: Kind,
     values: &mut Values,
-) -> (Vec<f16>, [Vec<f16>; 2]) {
-    let rows = (0..tokens).flat_map(|_| values.f16s(spec.qkv_dim(), kind, 1.0));
+) -> (Vec<f32>, [Vec<f32>; 2]) {
+    let rows = (0..tokens).flat_map(|_| values.activations(spec.qkv_dim(), kind, 1.0));
     let rows = rows.collect();
-    let mut gamma = || values.f16s(spec.head_dim, Kind::Ordinary, 1.0);
+    let mut gamma = || values.activations(spec.head_dim, Kind::Ordinary, 1.0);
     (rows, [gamma(), gamma()])
 }
 
@@ -525,8 +622,8 @@ fn rope(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
         |bench, variant, (spec, positions, kind, offset, (max_groups, seed))| {
             let mut values = Values(*seed);
             let rows = positions.iter();
-            let qkv: Vec<f16> = rows
-                .flat_map(|_| values.f16s(spec.qkv_dim(), *kind, 1.0))
+            let qkv: Vec<f32> = rows
+                .flat_map(|_| values.activations(spec.qkv_dim(), *kind, 1.0))
                 .collect();
             bench.max_groups = *max_groups;
             [true, false].into_iter().try_for_each(|rotate| {
@@ -549,37 +646,6 @@ fn padded_positions(first: usize, tokens: usize, values: &mut Values) -> Vec<i32
     positions
 }
 
-fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
-    let tokens = || select(&[1_usize, 2, 17, 33][..]);
-    let rest = || (max_groups(), any::<u64>());
-    draw.judge(
-        bench,
-        variant,
-        (heads(), tokens(), select(&[0_usize, 3][..]), rest()),
-        |bench, variant, (spec, tokens, offset, (max_groups, seed))| {
-            let mut values = Values(*seed);
-            let held = spec.max_pages * PAGE_SIZE;
-            let tokens = *tokens.min(&held);
-            bench.max_groups = *max_groups;
-            // From the start, and up to the last slot.
-            for first in [0, held - tokens] {
-                let positions = padded_positions(first, tokens, &mut values);
-                let table = values.permutation(spec.max_pages);
-                let mut cache = Cache::empty(spec, table, *offset);
-                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
-                cache.fill(spec, &old, &old);
-                let mut new = || values.f16s(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
-                let (k, v) = (new(), new());
-                require(cases::kv_append(
-                    bench, variant, spec, &cache, &positions, &k, &v,
-                ))
-                .with_context(|| format!("positions {positions:?}"))?;
-            }
-            Ok(())
-        },
-    )
-}
-
 fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let tokens = || select(&[1_usize, 2, 17, 33][..]);
     let kinds = || select(&Kind::ALL[..]);
@@ -598,7 +664,7 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
                 let positions = padded_positions(first, tokens, &mut values);
                 let (qkv, [q, k]) = projections(spec, tokens, *kind, &mut values);
                 let mut cache = Cache::empty(spec, values.permutation(spec.max_pages), 0);
-                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                let old = values.activations(held * spec.kv_dim(), Kind::Ordinary, 1.0);
                 cache.fill(spec, &old, &old);
                 require(cases::qk_norm_rope_append(
                     bench,

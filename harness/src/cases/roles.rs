@@ -2,41 +2,52 @@
 //! reference expects of exactly these operands.
 
 mod attention;
+mod kv_int8;
 
 pub(crate) use attention::{
     Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
     whole,
 };
+pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 
 use super::{
-    bench::{Bench, Judged, model, set},
+    bench::{Bench, Judged, model, set, unplanned},
     data::Packed,
 };
 use crate::{
-    check::{head_form, norm_form, sum_form},
+    check::{head_form, norm_form, qkv_form, store, sum_form},
+    engine::POISON,
     kernel::Operand,
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
-    Dispatch, ModelSpec, Variant,
+    Dispatch, Elem, ModelSpec, Variant,
     kv::{PAGE_SIZE, Side},
     models::Family,
 };
 use reference::{
     Expected,
-    bounds::{Store, Trig},
-    numerics::decode,
+    bounds::Trig,
+    numerics::widen,
     roles::{
         add_norm, argmax, embedding, fused_ffn, int4_matmul, kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
-        rms_norm, rope,
+        rms_norm, rope, silu_mul,
     },
 };
 
 fn inv_freq(spec: &ModelSpec) -> Vec<f32> {
     spec.inv_freq().iter().map(|&f| f as f32).collect()
+}
+
+/// Values as the variant's type of activations holds them.
+pub(crate) fn held(variant: Variant, values: &[f32]) -> Vec<f32> {
+    match variant.elem {
+        Elem::F16 => values.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+        Elem::F32 => values.to_vec(),
+    }
 }
 
 /// `offset` entries that must not be read, then `values`.
@@ -46,6 +57,11 @@ fn behind<T: Copy>(offset: usize, junk: T, values: &[T]) -> Vec<T> {
     all
 }
 
+/// Whether bytes of an output are what they were before the dispatch.
+fn untouched(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == POISON)
+}
+
 // ---- norms ----
 
 /// `x` `[T, D]`.
@@ -53,22 +69,24 @@ pub(crate) fn rms_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    x: &[f16],
-    gamma: &[f16],
+    x: &[f32],
+    gamma: &[f32],
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
+    let gamma = &held(variant, gamma);
     let d = spec.hidden_size;
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.groups(&mut dispatch, x.len() / d);
     let operands = vec![
-        ("out", Operand::output::<f16>(x.len())),
-        ("x", Operand::data(x)),
-        ("gamma", Operand::data(gamma)),
+        ("out", Operand::FloatOutput(x.len())),
+        ("x", Operand::Floats(x)),
+        ("gamma", Operand::Floats(gamma)),
     ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
-    let gamma = decode(gamma);
+    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
+    let gamma = widen(gamma);
     let rows = x.chunks_exact(d).map(|x| {
         let form = norm_form(variant, d);
-        rms_norm::expected(&decode(x), &gamma, spec.rms_norm_eps, form, Store::F16)
+        rms_norm::expected(&widen(x), &gamma, spec.rms_norm_eps, form, store(variant))
     });
     Ok(vec![Judged::new("out", found, concat(rows))])
 }
@@ -78,39 +96,42 @@ pub(crate) fn add_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    a: &[f16],
-    b: &[f16],
-    gamma: &[f16],
+    a: &[f32],
+    b: &[f32],
+    gamma: &[f32],
 ) -> Result<Vec<Judged>> {
+    let a = &held(variant, a);
+    let b = &held(variant, b);
+    let gamma = &held(variant, gamma);
     let d = spec.hidden_size;
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.groups(&mut dispatch, a.len() / d);
     let operands = vec![
-        ("a", Operand::data(a)),
-        ("b", Operand::data(b)),
-        ("gamma", Operand::data(gamma)),
-        ("normed", Operand::output::<f16>(a.len())),
-        ("residual", Operand::output::<f16>(a.len())),
+        ("a", Operand::Floats(a)),
+        ("b", Operand::Floats(b)),
+        ("gamma", Operand::Floats(gamma)),
+        ("normed", Operand::FloatOutput(a.len())),
+        ("residual", Operand::FloatOutput(a.len())),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let gamma = decode(gamma);
+    let gamma = widen(gamma);
     let rows: Vec<_> = a
         .chunks_exact(d)
         .zip(b.chunks_exact(d))
         .map(|(a, b)| {
-            let (a, b, form) = (decode(a), decode(b), norm_form(variant, d));
-            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, Store::F16)
+            let (a, b, form) = (widen(a), widen(b), norm_form(variant, d));
+            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, store(variant))
         })
         .collect();
     Ok(vec![
         Judged::new(
             "residual",
-            found.f16("residual"),
+            found.values("residual"),
             concat(rows.iter().map(|row| row.residual.clone())),
         ),
         Judged::new(
             "normed",
-            found.f16("normed"),
+            found.values("normed"),
             concat(rows.iter().map(|row| row.normed.clone())),
         ),
     ])
@@ -133,9 +154,11 @@ pub(crate) fn qk_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
+    qkv: &[f32],
+    gammas: [&[f32]; 2],
 ) -> Result<Vec<Judged>> {
+    let gammas = gammas.map(|gamma| held(variant, gamma));
+    let qkv = &held(variant, qkv);
     let spec = &with_head_norm(spec);
     let tokens = qkv.len() / spec.qkv_dim();
     let heads = spec.num_attention_heads + spec.num_key_value_heads;
@@ -144,17 +167,17 @@ pub(crate) fn qk_norm(
     bench.groups(&mut dispatch, tokens * heads);
     // A token past `seq_len` must stay as it is.
     let mut before = qkv.to_vec();
-    before.resize(qkv.len() + spec.qkv_dim(), f16::ONE);
+    before.resize(qkv.len() + spec.qkv_dim(), 1.0);
     let operands = vec![
-        ("qkv", Operand::data(&before)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
+        ("qkv", Operand::Floats(&before)),
+        ("q_gamma", Operand::Floats(&gammas[0])),
+        ("k_gamma", Operand::Floats(&gammas[1])),
     ];
-    let after = bench.run(variant, spec, dispatch, operands)?.halves("qkv");
+    let after = bench.run(variant, spec, dispatch, operands)?.floats("qkv");
     let (after, rest) = after.split_at(qkv.len());
     let shape = QkvShape::of(spec);
     let form = head_form(variant, spec.head_dim);
-    let [q_gamma, k_gamma] = gammas.map(decode);
+    let [q_gamma, k_gamma] = gammas.map(|gamma| widen(&gamma));
     let (mut found, mut expected) = ([vec![], vec![]], [vec![], vec![]]);
     let (mut v_found, mut v) = (bits(rest), bits(&before[qkv.len()..]));
     let rows = qkv.chunks_exact(spec.qkv_dim());
@@ -162,13 +185,13 @@ pub(crate) fn qk_norm(
         let values = spec.q_dim() + spec.kv_dim();
         v_found.extend(bits(&after[values..]));
         v.extend(bits(&before[values..]));
-        let (before, after) = (decode(before), decode(after));
+        let (before, after) = (widen(before), widen(after));
         let (before, after) = (shape.split(&before), shape.split(&after));
         found[0].extend_from_slice(after.q);
         found[1].extend_from_slice(after.k);
         for (x, gamma, to) in [(before.q, &q_gamma, 0), (before.k, &k_gamma, 1)] {
             let eps = spec.rms_norm_eps;
-            expected[to].push(qk_norm::expected(x, gamma, eps, form, Store::F16));
+            expected[to].push(qk_norm::expected(x, gamma, eps, form, store(variant)));
         }
     }
     let [q_found, k_found] = found;
@@ -187,8 +210,9 @@ pub(crate) fn int4_matmul(
     bench: &mut Bench<'_>,
     variant: Variant,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
     let spec = ModelSpec {
         hidden_size: w.k,
         vocab_size: w.rows,
@@ -200,7 +224,7 @@ pub(crate) fn int4_matmul(
     let found = product(bench, &spec, dispatch, w, x, w.rows)?;
     let form = sum_form(variant, w.k);
     let rows = x.chunks_exact(w.k);
-    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &decode(x), form, Store::F16));
+    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, store(variant)));
     Ok(vec![Judged::new("out", found, concat(rows))])
 }
 
@@ -210,7 +234,7 @@ fn product(
     spec: &ModelSpec,
     dispatch: Dispatch,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
     width: usize,
 ) -> Result<Vec<f64>> {
     let variant = dispatch.variant;
@@ -218,12 +242,12 @@ fn product(
     // The rows of the tile that the last tokens leave empty.
     let rows = tokens.next_multiple_of(variant.tokens_per_workgroup());
     let operands = vec![
-        ("out", Operand::output::<f16>(rows * width)),
-        ("x", Operand::data(x)),
+        ("out", Operand::FloatOutput(rows * width)),
+        ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let mut found = bench.run(variant, spec, dispatch, operands)?.f16("out");
+    let mut found = bench.run(variant, spec, dispatch, operands)?.values("out");
     let rest = found.split_off(tokens * width);
     ensure!(
         rest.iter().all(|y| y.is_nan()),
@@ -238,9 +262,10 @@ pub(crate) fn fused_ffn(
     bench: &mut Bench<'_>,
     variant: Variant,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
     units: usize,
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
     let f = w.rows / 2;
     let spec = ModelSpec {
         hidden_size: w.k,
@@ -260,7 +285,7 @@ pub(crate) fn fused_ffn(
             "a unit past packGridDimX is written"
         );
         found.extend_from_slice(row);
-        let mut row = fused_ffn::expected(w.matrix(), &decode(x), form, Store::F16);
+        let mut row = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
         row.value.truncate(units);
         row.limit.truncate(units);
         expected.push(row);
@@ -270,6 +295,48 @@ pub(crate) fn fused_ffn(
         found,
         concat(expected.into_iter()),
     )])
+}
+
+/// `gate_up` `[T, 2 F]`.
+pub(crate) fn silu_mul(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f32],
+) -> Result<Vec<Judged>> {
+    let gate_up = &held(variant, gate_up);
+    let found = activated(bench, variant, f, gate_up)?;
+    let rows = gate_up.chunks_exact(2 * f).map(|row| {
+        let none = vec![0.0; row.len()];
+        silu_mul::expected(&widen(row), &none, store(variant))
+    });
+    Ok(vec![Judged::new("out", widen(&found), concat(rows))])
+}
+
+/// What `silu_mul` gives; a token past `seq_len` must stay as it is.
+pub(crate) fn activated(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f32],
+) -> Result<Vec<f32>> {
+    let spec = ModelSpec {
+        intermediate_size: f,
+        ..model()
+    };
+    let tokens = gate_up.len() / (2 * f);
+    let mut dispatch = unplanned(variant);
+    bench.tokens(&mut dispatch, tokens, f);
+    let operands = vec![
+        ("out", Operand::FloatOutput((tokens + 1) * f)),
+        ("gate_up", Operand::Floats(gate_up)),
+    ];
+    let found = bench.run(variant, &spec, dispatch, operands)?;
+    let rest = &found.bytes("out")[tokens * f * variant.elem.bytes()..];
+    ensure!(untouched(rest), "a row past seq_len is written");
+    let mut found = found.floats("out");
+    found.truncate(tokens * f);
+    Ok(found)
 }
 
 /// `w` `[V, D]`.
@@ -287,17 +354,57 @@ pub(crate) fn embedding(
     let mut dispatch = bench.dispatch(variant, &spec, 0);
     bench.tokens(&mut dispatch, ids.len(), w.k);
     let operands = vec![
-        ("out", Operand::output::<f16>(ids.len() * w.k)),
+        ("out", Operand::FloatOutput(ids.len() * w.k)),
         ("ids", Operand::data(ids)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
+    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
     let rows: Vec<Expected> = ids
         .iter()
-        .map(|&id| embedding::expected(w.matrix(), id))
+        .map(|&id| embedding::expected(w.matrix(), id, variant.elem))
         .collect::<Result<_, _>>()?;
     Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
+}
+
+/// `w` `[Q + 2 KV, D]`; keys and values are stored as they are.
+pub(crate) fn qkv_fused_scratch(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    w: &Packed,
+    x: &[f32],
+    [offset, position]: [usize; 2],
+) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
+    let mut dispatch = bench.dispatch(variant, spec, 0);
+    set(&mut dispatch, "position_map_elem_offset", offset as u32);
+    let position_map = behind(offset, i32::MAX, &[position as i32]);
+    let inv_freq = inv_freq(spec);
+    let operands = vec![
+        ("q_out", Operand::FloatOutput(spec.q_dim())),
+        ("k_out", Operand::FloatOutput(spec.kv_dim())),
+        ("v_out", Operand::FloatOutput(spec.kv_dim())),
+        ("x", Operand::Floats(x)),
+        ("scales", Operand::data(&w.scales)),
+        ("weights", Operand::data(&w.words)),
+        ("position_map", Operand::data(&position_map)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?;
+    let expected = qkv_fused::expected(
+        w.matrix(),
+        &widen(x),
+        QkvShape::of(spec),
+        &rope::Rope::of(spec),
+        position,
+        qkv_form(variant, w.k),
+    );
+    Ok(vec![
+        Judged::new("q", found.values("q_out"), expected.q),
+        Judged::new("k", found.values("k_out"), expected.k),
+        Judged::new("v", found.values("v_out"), expected.v),
+    ])
 }
 
 /// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`.
@@ -306,10 +413,12 @@ pub(crate) fn qkv_fused(
     variant: Variant,
     spec: &ModelSpec,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
     cache: &Cache,
     position: usize,
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let x = &held(variant, x);
     let mut dispatch = bench.dispatch(variant, spec, 0);
     set(
         &mut dispatch,
@@ -318,34 +427,30 @@ pub(crate) fn qkv_fused(
     );
     set(&mut dispatch, "pages_elem_offset", cache.offset as u32);
     let position_map = behind(cache.offset, i32::MAX, &[position as i32]);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
+    let before = behind(cache.offset, f32::NAN, &cache.pages);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(spec.q_dim())),
-        ("kv_pages", Operand::data(&before)),
-        ("x", Operand::data(x)),
+        ("q_out", Operand::FloatOutput(spec.q_dim())),
+        ("kv_pages", Operand::Floats(&before)),
+        ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages").split_off(cache.offset);
-    let at = |side| -> Result<Vec<f16>> {
+    let after = found.floats("kv_pages").split_off(cache.offset);
+    let at = |side| -> Result<Vec<f32>> {
         let layout = spec.kv_layout();
         let all = kv_append::gather(&after, layout, &cache.table, side, position + 1)?;
         Ok(all[position * spec.kv_dim()..].to_vec())
     };
     let (k, v) = (at(Side::K)?, at(Side::V)?);
-    let form = qkv_fused::QkvForm {
-        sum: sum_form(variant, w.k),
-        trig: Trig::CONFORMANT,
-        store: Store::F16,
-    };
+    let form = qkv_form(variant, w.k);
     let expected = qkv_fused::expected(
         w.matrix(),
-        &decode(x),
+        &widen(x),
         QkvShape::of(spec),
         &rope::Rope::of(spec),
         position,
@@ -355,15 +460,15 @@ pub(crate) fn qkv_fused(
     let layout = spec.kv_layout();
     kv_append::compute(&mut replaced, layout, &cache.table, position as i32, &k, &v)?;
     Ok(vec![
-        Judged::new("q", found.f16("q_out"), expected.q),
-        Judged::new("k", decode(&k), expected.k),
-        Judged::new("v", decode(&v), expected.v),
+        Judged::new("q", found.values("q_out"), expected.q),
+        Judged::new("k", widen(&k), expected.k),
+        Judged::new("v", widen(&v), expected.v),
         Judged::exact("other slots", bits(&after), bits(&replaced)),
     ])
 }
 
 /// Bit patterns, so that NaN and the sign of zero compare too.
-fn bits(values: &[f16]) -> Vec<f64> {
+fn bits(values: &[f32]) -> Vec<f64> {
     values.iter().map(|v| f64::from(v.to_bits())).collect()
 }
 
@@ -374,11 +479,12 @@ pub(crate) fn rope(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
+    qkv: &[f32],
     positions: &[i32],
     offset: usize,
     rotate: bool,
 ) -> Result<Vec<Judged>> {
+    let qkv = &held(variant, qkv);
     let tokens = positions.len();
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, tokens, spec.qkv_dim());
@@ -387,18 +493,18 @@ pub(crate) fn rope(
     let position_map = behind(offset, i32::MAX, positions);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("k_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("v_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("qkv", Operand::data(qkv)),
+        ("q_out", Operand::FloatOutput(tokens * spec.q_dim())),
+        ("k_out", Operand::FloatOutput(tokens * spec.kv_dim())),
+        ("v_out", Operand::FloatOutput(tokens * spec.kv_dim())),
+        ("qkv", Operand::Floats(qkv)),
         ("position_map", Operand::data(&position_map)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
     let table = rope::Rope::of(spec);
     let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
     for (qkv, &position) in qkv.chunks_exact(spec.qkv_dim()).zip(positions) {
-        let qkv = decode(qkv);
+        let qkv = widen(qkv);
         let row = QkvShape::of(spec).split(&qkv);
         let rotated = |x: &[f64]| {
             let none = vec![0.0; x.len()];
@@ -409,23 +515,23 @@ pub(crate) fn rope(
                 };
             }
             let position = position as usize;
-            rope::expected(&table, x, &none, position, Trig::CONFORMANT, Store::F16)
+            rope::expected(&table, x, &none, position, Trig::CONFORMANT, store(variant))
         };
         q.push(rotated(row.q));
         k.push(rotated(row.k));
         v.extend_from_slice(row.v);
     }
     Ok(vec![
-        Judged::new("q", found.f16("q_out"), concat(q.into_iter())),
-        Judged::new("k", found.f16("k_out"), concat(k.into_iter())),
-        Judged::exact("v", found.f16("v_out"), v),
+        Judged::new("q", found.values("q_out"), concat(q.into_iter())),
+        Judged::new("k", found.values("k_out"), concat(k.into_iter())),
+        Judged::exact("v", found.values("v_out"), v),
     ])
 }
 
 /// Pages with a table: page `i` of the sequence is page `table[i]` of `pages`.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    pub(crate) pages: Vec<f16>,
+    pub(crate) pages: Vec<f32>,
     pub(crate) table: Vec<u32>,
     /// Entries that stand in front of pages and positions, not to be read.
     pub(crate) offset: usize,
@@ -435,14 +541,22 @@ impl Cache {
     /// All of `spec`'s pages, each slot NaN.
     pub(crate) fn empty(spec: &ModelSpec, table: Vec<u32>, offset: usize) -> Self {
         Self {
-            pages: vec![f16::NAN; spec.max_pages * spec.kv_layout().page_stride()],
+            pages: vec![f32::NAN; spec.max_pages * spec.kv_layout().page_stride()],
             table,
             offset,
         }
     }
 
+    /// The same as the variant's type holds it.
+    fn held(&self, variant: Variant) -> Self {
+        Self {
+            pages: held(variant, &self.pages),
+            ..self.clone()
+        }
+    }
+
     /// Stores keys and values `[len, KV]` from position 0 on.
-    pub(crate) fn fill(&mut self, spec: &ModelSpec, k: &[f16], v: &[f16]) {
+    pub(crate) fn fill(&mut self, spec: &ModelSpec, k: &[f32], v: &[f32]) {
         let rows = k
             .chunks_exact(spec.kv_dim())
             .zip(v.chunks_exact(spec.kv_dim()));
@@ -461,9 +575,31 @@ pub(crate) fn kv_append(
     spec: &ModelSpec,
     cache: &Cache,
     positions: &[i32],
-    k: &[f16],
-    v: &[f16],
+    [k, v]: [&[f32]; 2],
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let [k, v] = &[k, v].map(|x| held(variant, x));
+    let found = appended(bench, variant, spec, cache, positions, [k, v])?;
+    let mut expected = cache.pages.clone();
+    let kv = spec.kv_dim();
+    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
+    for (&position, (k, v)) in positions.iter().zip(rows) {
+        let layout = spec.kv_layout();
+        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
+    }
+    let expected = behind(cache.offset, f32::NAN, &expected);
+    Ok(vec![Judged::exact("pages", bits(&found), bits(&expected))])
+}
+
+/// The pages after `kv_append`, what stands in front of them too.
+pub(crate) fn appended(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    cache: &Cache,
+    positions: &[i32],
+    [k, v]: [&[f32]; 2],
+) -> Result<Vec<f32>> {
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, positions.len(), spec.kv_dim());
     set(
@@ -475,25 +611,16 @@ pub(crate) fn kv_append(
     let mut position_map = behind(cache.offset, i32::MAX, positions);
     // A token past `ntoken` would overwrite the first slot.
     position_map.push(0);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
+    let before = behind(cache.offset, f32::NAN, &cache.pages);
     let operands = vec![
-        ("k", Operand::data(k)),
-        ("v", Operand::data(v)),
-        ("kv_pages", Operand::data(&before)),
+        ("k", Operand::Floats(k)),
+        ("v", Operand::Floats(v)),
+        ("kv_pages", Operand::Floats(&before)),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let mut expected = cache.pages.clone();
-    let kv = spec.kv_dim();
-    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
-    for (&position, (k, v)) in positions.iter().zip(rows) {
-        let layout = spec.kv_layout();
-        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
-    }
-    let expected = behind(cache.offset, f16::NAN, &expected);
-    let after = bits(&found.halves("kv_pages"));
-    Ok(vec![Judged::exact("pages", after, bits(&expected))])
+    Ok(found.floats("kv_pages"))
 }
 
 /// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`; a negative
@@ -502,11 +629,14 @@ pub(crate) fn qk_norm_rope_append(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
+    qkv: &[f32],
+    gammas: [&[f32]; 2],
     cache: &Cache,
     positions: &[i32],
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let gammas = gammas.map(|gamma| held(variant, gamma));
+    let qkv = &held(variant, qkv);
     let spec = &with_head_norm(spec);
     let tokens = positions.len();
     let heads = spec.num_attention_heads + 2 * spec.num_key_value_heads;
@@ -518,19 +648,19 @@ pub(crate) fn qk_norm_rope_append(
     position_map.push(0);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("kv_pages", Operand::data(&cache.pages)),
-        ("qkv", Operand::data(qkv)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
+        ("q_out", Operand::FloatOutput(tokens * spec.q_dim())),
+        ("kv_pages", Operand::Floats(&cache.pages)),
+        ("qkv", Operand::Floats(qkv)),
+        ("q_gamma", Operand::Floats(&gammas[0])),
+        ("k_gamma", Operand::Floats(&gammas[1])),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages");
-    let q_found = found.f16("q_out");
-    let [q_gamma, k_gamma] = gammas.map(decode);
+    let after = found.floats("kv_pages");
+    let q_found = found.values("q_out");
+    let [q_gamma, k_gamma] = gammas.map(|gamma| widen(&gamma));
     let norm = HeadNorm {
         q_gamma: &q_gamma,
         k_gamma: &k_gamma,
@@ -539,7 +669,7 @@ pub(crate) fn qk_norm_rope_append(
     let form = qkv_fused::QkvForm {
         sum: head_form(variant, spec.head_dim),
         trig: Trig::CONFORMANT,
-        store: Store::F16,
+        store: store(variant),
     };
     let layout = spec.kv_layout();
     let table = rope::Rope::of(spec);
@@ -554,17 +684,17 @@ pub(crate) fn qk_norm_rope_append(
             ensure!(skipped, "queries of padding are written");
             continue;
         };
-        let stored = |side| -> Result<Vec<f16>> {
+        let stored = |side| -> Result<Vec<f32>> {
             let all = kv_append::gather(&after, layout, &cache.table, side, at + 1)?;
             Ok(all[at * spec.kv_dim()..].to_vec())
         };
         let (key, value) = (stored(Side::K)?, stored(Side::V)?);
         kv_append::compute(&mut replaced, layout, &cache.table, position, &key, &value)?;
         let shape = QkvShape::of(spec);
-        let expected = qk_norm_rope_append::expected(&decode(row), shape, norm, &table, at, form);
+        let expected = qk_norm_rope_append::expected(&widen(row), shape, norm, &table, at, form);
         written.extend_from_slice(query);
-        k_found.extend(decode(&key));
-        v_found.extend(decode(&value));
+        k_found.extend(widen(&key));
+        v_found.extend(widen(&value));
         q.push(expected.q);
         k.push(expected.k);
         v.push(expected.v);
@@ -582,19 +712,20 @@ pub(crate) fn qk_norm_rope_append(
 pub(crate) fn argmax(
     bench: &mut Bench<'_>,
     variant: Variant,
-    logits: &[f16],
+    logits: &[f32],
 ) -> Result<Vec<Judged>> {
+    let logits = &held(variant, logits);
     let spec = ModelSpec {
         vocab_size: logits.len(),
         ..model()
     };
     let dispatch = bench.dispatch(variant, &spec, 0);
     let operands = vec![
-        ("logits", Operand::data(logits)),
+        ("logits", Operand::Floats(logits)),
         ("token", Operand::output::<i32>(1)),
     ];
     let found = bench.run(variant, &spec, dispatch, operands)?.i32("token");
-    let expected = argmax::compute(&decode(logits)).expect("logits without NaN");
+    let expected = argmax::compute(&widen(logits)).expect("logits without NaN");
     let found = found.into_iter().map(f64::from).collect();
     Ok(vec![Judged::exact("token", found, vec![expected as f64])])
 }

@@ -11,7 +11,7 @@ use kernels::{
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
-use reference::numerics::decode;
+use reference::{numerics::decode, roles::kv_quantize_int8::Pages};
 use std::collections::BTreeMap;
 
 /// Operands of one dispatch: inputs before it, outputs after it, in f64.
@@ -25,6 +25,8 @@ pub struct Captured<'p> {
     pub replaced: BTreeMap<Activation, Vec<f64>>,
     /// The layer's pages before and after, where it is bound.
     pub kv: Option<[Vec<f16>; 2]>,
+    /// The same of int8 pages.
+    pub kv_int8: Option<[Pages; 2]>,
 }
 
 /// Selects every dispatch.
@@ -66,11 +68,26 @@ impl Engine<'_> {
                 dispatch.buffers.iter().copied().zip(storage).collect();
             let layer = bound.iter().find_map(|&(buffer, _)| match buffer {
                 Buffer::KvPages { layer } => Some(layer),
-                Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => None,
+                Buffer::KvCodes { .. }
+                | Buffer::KvScales { .. }
+                | Buffer::Param { .. }
+                | Buffer::Activation(_)
+                | Buffer::State(_) => None,
             });
-            let before = layer
-                .map(|l| self.memory.read_kv(self.gpu, l))
-                .transpose()?;
+            let int8_layer = bound.iter().find_map(|&(buffer, _)| match buffer {
+                Buffer::KvCodes { layer } => Some(layer),
+                Buffer::KvPages { .. }
+                | Buffer::KvScales { .. }
+                | Buffer::Param { .. }
+                | Buffer::Activation(_)
+                | Buffer::State(_) => None,
+            });
+            let pages = || -> Result<_> {
+                let plain = layer.map(|l| self.memory.read_kv(self.gpu, l));
+                let int8 = int8_layer.map(|l| self.memory.read_kv_int8(self.gpu, l));
+                Ok((plain.transpose()?, int8.transpose()?))
+            };
+            let before = pages()?;
             let mut replaced = BTreeMap::new();
             for &(buffer, binding) in &bound {
                 let Buffer::Activation(activation) = buffer else {
@@ -99,14 +116,13 @@ impl Engine<'_> {
                     activations.insert(activation, held);
                 }
             }
-            let after = layer
-                .map(|l| self.memory.read_kv(self.gpu, l))
-                .transpose()?;
+            let after = pages()?;
             visit(Captured {
                 dispatch,
                 activations,
                 replaced,
-                kv: before.zip(after).map(|(before, after)| [before, after]),
+                kv: before.0.zip(after.0).map(<[_; 2]>::from),
+                kv_int8: before.1.zip(after.1).map(<[_; 2]>::from),
             })?;
         }
         Ok(())

@@ -5,12 +5,20 @@ use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
 use kernels::{
-    kv::{PAGE_SIZE, pages_for},
+    Elem,
+    kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
     plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
-use reference::{Checkpoint, numerics::decode};
+use reference::{
+    Checkpoint, Numerics,
+    numerics::decode,
+    roles::{
+        kv_append,
+        kv_quantize_int8::{self, Pages},
+    },
+};
 use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 /// Bytes behind every activation that no kernel may touch.
@@ -39,8 +47,8 @@ pub struct Memory {
     steps: wgpu::Buffer,
     prompt: wgpu::Buffer,
     generated: wgpu::Buffer,
-    snapshot: Vec<wgpu::Buffer>,
-    layer_bytes: u64,
+    /// The KV buffers as they were at the last snapshot.
+    snapshot: BTreeMap<Buffer, wgpu::Buffer>,
     context: usize,
     /// What the KV cache holds.
     pub(super) kept: RefCell<Kept>,
@@ -77,7 +85,6 @@ impl Memory {
             bail!("the page table is not a permutation of 0..{pages}");
         }
         gpu.guarded("allocating the model", || {
-            let layer_bytes = (pages * spec.kv_layout().page_stride() * 2) as u64;
             let mut memory = Self {
                 buffers: BTreeMap::new(),
                 textures: BTreeMap::new(),
@@ -85,8 +92,7 @@ impl Memory {
                 steps: upload(gpu, "steps", &step_table(context)),
                 prompt: empty(gpu, "prompt", 4 * context as u64),
                 generated: empty(gpu, "generated", 4 * context as u64),
-                snapshot: Vec::new(),
-                layer_bytes,
+                snapshot: BTreeMap::new(),
                 context,
                 kept: RefCell::default(),
                 page_table,
@@ -94,13 +100,6 @@ impl Memory {
             };
             memory.parameters(gpu, weights)?;
             memory.activations(gpu);
-            for layer in 0..spec.num_hidden_layers {
-                let buffer = with_guard(gpu, "kv", layer_bytes);
-                memory
-                    .buffers
-                    .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
-                memory.snapshot.push(empty(gpu, "kv snapshot", layer_bytes));
-            }
             memory.static_state(gpu);
             Ok(memory)
         })
@@ -165,6 +164,34 @@ impl Memory {
                 let view = gpu.guarded(&dispatch.label, || texture(gpu, words))?;
                 self.textures.insert(name, view);
             }
+        }
+        Ok(())
+    }
+
+    /// Makes the KV buffers that `plan` binds and that are not yet: a model has
+    /// those of the formats that are in use.
+    pub(super) fn caches(&mut self, gpu: &Gpu, plan: &kernels::Plan) -> Result<()> {
+        let pages = pages_for(self.context);
+        let plain = self.spec.kv_layout();
+        let int8 = plain.int8();
+        for &name in plan.dispatches.iter().flat_map(|d| &d.buffers) {
+            let bytes = match name {
+                Buffer::KvPages { .. } => pages * plain.page_stride() * 2,
+                Buffer::KvCodes { .. } => pages * int8.page_words() * 4,
+                Buffer::KvScales { .. } => pages * int8.page_scales() * 2,
+                Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => continue,
+            } as u64;
+            if self.buffers.contains_key(&name) {
+                continue;
+            }
+            let [buffer, snapshot] = gpu.guarded("allocating the KV cache", || {
+                Ok([
+                    with_guard(gpu, "kv", bytes),
+                    empty(gpu, "kv snapshot", bytes),
+                ])
+            })?;
+            self.buffers.insert(name, (buffer, bytes));
+            self.snapshot.insert(name, snapshot);
         }
         Ok(())
     }
@@ -254,6 +281,8 @@ impl Memory {
             Buffer::Param { .. }
             | Buffer::Activation(_)
             | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
             | Buffer::State(State::Token | State::PageValues | State::InvFreq) => None,
         };
         let (buffer, offset, size) = match field {
@@ -262,7 +291,11 @@ impl Memory {
                 let (buffer, bytes) = &self.buffers[&name];
                 let guard = match name {
                     Buffer::Activation(_) => GUARD_BYTES,
-                    Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => 0,
+                    Buffer::Param { .. }
+                    | Buffer::KvPages { .. }
+                    | Buffer::KvCodes { .. }
+                    | Buffer::KvScales { .. }
+                    | Buffer::State(_) => 0,
                 };
                 (buffer, 0, *bytes + guard)
             }
@@ -330,7 +363,7 @@ impl Memory {
     /// # Errors
     /// A device error.
     pub fn snapshot(&self, gpu: &Gpu) -> Result<()> {
-        self.copy_kv(gpu, |layer, kv| (kv, &self.snapshot[layer]))
+        self.copy_kv(gpu, |kv, snapshot| (kv, snapshot))
     }
 
     /// Restores the KV cache to the last snapshot, by a GPU copy; no prompt reuses it.
@@ -339,34 +372,46 @@ impl Memory {
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
         self.forget();
-        self.copy_kv(gpu, |layer, kv| (&self.snapshot[layer], kv))
+        self.copy_kv(gpu, |kv, snapshot| (snapshot, kv))
     }
 
     fn copy_kv<'s>(
         &'s self,
         gpu: &Gpu,
-        ends: impl Fn(usize, &'s wgpu::Buffer) -> (&'s wgpu::Buffer, &'s wgpu::Buffer),
+        ends: impl Fn(&'s wgpu::Buffer, &'s wgpu::Buffer) -> (&'s wgpu::Buffer, &'s wgpu::Buffer),
     ) -> Result<()> {
         let mut encoder = gpu
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        for layer in 0..self.spec.num_hidden_layers {
-            let (from, to) = ends(layer, self.buffer(Buffer::KvPages { layer }));
-            encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(self.layer_bytes));
+        for (&name, snapshot) in &self.snapshot {
+            let (kv, bytes) = &self.buffers[&name];
+            let (from, to) = ends(kv, snapshot);
+            encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(padded(*bytes)));
         }
         gpu.run("copying the KV cache", encoder)
     }
 
-    /// Overwrites every layer's pages with the same values: `f16` elements in
-    /// cache order, one layer's worth. No prompt reuses them.
-    pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) {
+    /// Overwrites every layer's pages with the same keys and values, [`Self::layer_elements`]
+    /// in the order of plain pages, quantised where the cache is int8. No prompt
+    /// reuses them.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) -> Result<()> {
         self.forget();
-        for layer in 0..self.spec.num_hidden_layers {
-            let buffer = self.buffer(Buffer::KvPages { layer });
-            let bytes: &[u8] = bytemuck::cast_slice(values);
-            gpu.queue
-                .write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
+        let int8 = self.quantised(values)?;
+        for &name in self.snapshot.keys() {
+            let bytes: &[u8] = match name {
+                Buffer::KvCodes { .. } => bytemuck::cast_slice(&int8.codes),
+                Buffer::KvScales { .. } => bytemuck::cast_slice(&int8.scales),
+                Buffer::KvPages { .. }
+                | Buffer::Param { .. }
+                | Buffer::Activation(_)
+                | Buffer::State(_) => bytemuck::cast_slice(values),
+            };
+            gpu.queue.write_buffer(self.buffer(name), 0, bytes);
         }
+        Ok(())
     }
 
     /// Lets no prompt reuse what the KV cache holds.
@@ -393,9 +438,35 @@ impl Memory {
             .collect())
     }
 
-    /// f16 elements of one layer's pages.
-    pub const fn layer_elements(&self) -> usize {
-        (self.layer_bytes / 2) as usize
+    /// Plain pages as int8 pages of the same order.
+    fn quantised(&self, values: &[f16]) -> Result<Pages> {
+        if values.len() != self.layer_elements() {
+            bail!(
+                "expected {} elements of KV cache, found {}",
+                self.layer_elements(),
+                values.len()
+            );
+        }
+        let pages = pages_for(self.context);
+        let layout = self.spec.kv_layout();
+        let identity: Vec<u32> = (0..pages as u32).collect();
+        let positions = pages * PAGE_SIZE;
+        let gather = |side| kv_append::gather(values, layout, &identity, side, positions);
+        let (k, v) = (decode(&gather(Side::K)?), decode(&gather(Side::V)?));
+        let row = self.spec.kv_dim();
+        let mut int8 = Pages::filled(layout.int8(), pages, 0, f16::ZERO);
+        for (position, (k, v)) in k.chunks_exact(row).zip(v.chunks_exact(row)).enumerate() {
+            let [k, v] = [k, v].map(|x| {
+                kv_quantize_int8::compute(x, layout.head_dim, Numerics::Faithful(Elem::F16))
+            });
+            int8.write(layout.int8(), &identity, position as i32, [&k, &v])?;
+        }
+        Ok(int8)
+    }
+
+    /// Elements of one layer's plain pages.
+    pub fn layer_elements(&self) -> usize {
+        pages_for(self.context) * self.spec.kv_layout().page_stride()
     }
 
     /// Reads a buffer of f16 elements, of an activation the first row.
@@ -412,13 +483,31 @@ impl Memory {
         Ok(values)
     }
 
-    /// Reads one layer's pages as they lie.
+    /// Reads one layer's plain pages as they lie.
     ///
     /// # Errors
     /// A device error.
     pub fn read_kv(&self, gpu: &Gpu, layer: usize) -> Result<Vec<f16>> {
-        let bytes = gpu.read(self.buffer(Buffer::KvPages { layer }), 0, self.layer_bytes)?;
+        let bytes = self.read_cache(gpu, Buffer::KvPages { layer })?;
         Ok(bytemuck::pod_collect_to_vec(&bytes))
+    }
+
+    /// Reads one layer's int8 pages as they lie.
+    ///
+    /// # Errors
+    /// As [`Self::read_kv`].
+    pub fn read_kv_int8(&self, gpu: &Gpu, layer: usize) -> Result<Pages> {
+        let codes = self.read_cache(gpu, Buffer::KvCodes { layer })?;
+        let scales = self.read_cache(gpu, Buffer::KvScales { layer })?;
+        Ok(Pages {
+            codes: bytemuck::pod_collect_to_vec(&codes),
+            scales: bytemuck::pod_collect_to_vec(&scales),
+        })
+    }
+
+    fn read_cache(&self, gpu: &Gpu, name: Buffer) -> Result<Vec<u8>> {
+        let (buffer, bytes) = &self.buffers[&name];
+        gpu.read(buffer, 0, *bytes)
     }
 }
 

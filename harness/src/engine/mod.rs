@@ -105,6 +105,7 @@ impl<'a> Engine<'a> {
         let prompt = plan(Phase::Prefill { tokens, head })?;
         for plan in [&decode, &prompt] {
             self.memory.textures(self.gpu, self.weights, plan)?;
+            self.memory.caches(self.gpu, plan)?;
         }
         let mut made = pipelines.borrow_mut();
         let decode = Program::new(self.gpu, &self.memory, &mut made, spec, decode)?;

@@ -46,18 +46,22 @@ impl Builder<'_> {
 
     pub(super) fn attention_prefill(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.attention");
-        let variant = self.choose(Role::AttentionPrefill, self.spec.head_dim, &label)?;
+        let (role, cached) = match self.settings.kv_format() {
+            KvFormat::Plain => (Role::AttentionPrefill, vec![Buffer::KvPages { layer }]),
+            KvFormat::Int8 => (
+                Role::AttentionPrefillInt8,
+                vec![Buffer::KvCodes { layer }, Buffer::KvScales { layer }],
+            ),
+        };
+        let variant = self.choose(role, self.spec.head_dim, &label)?;
         let scale = (self.spec.attention_scale() as f32).to_bits();
+        let mut buffers = vec![act(Activation::Q), state(State::PageValues)];
+        buffers.extend(cached);
+        buffers.extend([act(Activation::Attention), state(State::PositionMap)]);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![
-                act(Activation::Q),
-                state(State::PageValues),
-                Buffer::KvPages { layer },
-                act(Activation::Attention),
-                state(State::PositionMap),
-            ],
+            buffers,
             uniform: vec![self.tokens as u32, scale],
             grid: [self.tokens as u32, self.spec.num_attention_heads as u32, 1],
             weight_bytes: 0,

@@ -24,6 +24,9 @@ fn published_dispatch_totals() {
         ("qwen3-4b", &[], 328),
         ("qwen3-4b", &["splitk=0"], 292),
         ("qwen3-4b", &["splitk=0", "fuseqk=0"], 364),
+        ("phi3-mini", &["kv8=1"], 260),
+        ("smollm2-135m", &["kv8=1"], 244),
+        ("qwen3-4b", &["kv8=1"], 364),
     ] {
         let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
         assert_eq!(plan.dispatches_per_token(), expected, "{model} {choices:?}");
@@ -54,6 +57,8 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 ("smollm2-135m", "splitk=8"),
                 ("qwen3-4b", "fuseqk=0"),
                 ("qwen3-4b", "fuseqk=1"),
+                ("smollm2-135m", "kv8=1"),
+                ("qwen3-4b", "kv8=1"),
             ] {
                 let spec = models::find(model).expect("registered");
                 let mut chosen = flag::Choices::new();

@@ -137,7 +137,7 @@ pub const ROW_THREADS: usize = 8;
 pub const ROWS_PER_INVOCATION: usize = 8;
 /// Rows of the tile of a tree-form workgroup that multiplies several vectors.
 pub const BATCHED_TILE_ROWS: usize = 4;
-/// Invocations of a workgroup that normalises one head.
+/// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
@@ -156,7 +156,11 @@ impl Form {
 
     /// The types of activations that it is written for.
     fn elements(&self) -> &'static [Elem] {
-        &[Elem::F16]
+        match self.load {
+            // Activations are shared as pairs in words.
+            Load::Texture => &[Elem::F16],
+            Load::Word | Load::Vec2 | Load::Vec4 => &[Elem::F16, Elem::F32],
+        }
     }
 }
 
@@ -183,13 +187,20 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFused, Reduce::Tree, Load::Word),
     form(Role::QkvFused, Reduce::Row, Load::Vec4),
     form(Role::QkvFused, Reduce::Row, Load::Texture),
+    form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
     form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
     form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefillInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefillInt8, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -222,8 +233,10 @@ pub const FORMS: &[Form] = &[
         Batch::Dynamic,
         form(Role::FusedFfn, Reduce::Row, Load::Texture),
     ),
+    form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
+    form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
@@ -269,6 +282,25 @@ impl Variant {
     /// Its storage bindings in binding order: what a dispatch binds buffers to.
     pub fn storage_bindings(&self) -> impl Iterator<Item = &'static Binding> {
         self.bindings().filter(|b| b.element.is_some())
+    }
+
+    /// Type of a binding's elements where they are floating-point; of a packed
+    /// vector's, of what is packed.
+    pub fn float_type(&self, binding: &Binding) -> Option<Elem> {
+        match binding.element? {
+            Element::Activation | Element::WideActivation => Some(self.elem),
+            Element::Output => Some(self.elem.max(self.out)),
+            Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
+            Element::F32 => Some(Elem::F32),
+            Element::KvScale => Some(Elem::F16),
+            Element::Packed | Element::KvCodes | Element::I32 => None,
+        }
+    }
+
+    /// Whether a binding holds f16.
+    pub fn uses_f16(&self) -> bool {
+        let mut bindings = self.bindings();
+        bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
     }
 
     /// Fields of its uniform struct in order; empty where it has none.
@@ -317,18 +349,25 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
-                Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
-            },
-            Role::Attention | Role::AttentionSplitk | Role::AttentionPrefill => match self.reduce {
+            Role::QkvFused | Role::QkvFusedScratch | Role::Int4Matmul | Role::FusedFfn => {
+                match self.reduce {
+                    Reduce::Row => ROW_THREADS,
+                    Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+                }
+            }
+            Role::Attention
+            | Role::AttentionSplitk
+            | Role::AttentionInt8
+            | Role::AttentionPrefill
+            | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
-            Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
+            Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
             Role::Embedding
             | Role::RmsNorm
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
             | Role::Rope
@@ -349,7 +388,9 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
-            (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
+            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
+                ROW_THREADS * ROWS_PER_INVOCATION / 2
+            }
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
     }
@@ -383,7 +424,7 @@ impl Variant {
     /// # Errors
     /// The constraint in words, with both numbers.
     pub fn check(&self, features: &Features, k: usize) -> Result<(), String> {
-        if !features.shader_f16 {
+        if self.uses_f16() && !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
         let subgroups = self.load == Load::Texture || self.reduce == Reduce::Subgroup;

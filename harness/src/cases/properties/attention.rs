@@ -1,11 +1,9 @@
 //! Properties of attention, whole, in parts and combined.
 
 use super::*;
+use crate::check::store;
 use kernels::variants::Form;
-use reference::{
-    Expected,
-    bounds::{DIVISION, Store},
-};
+use reference::{Expected, bounds::DIVISION};
 
 // ---- attention ----
 
@@ -108,14 +106,12 @@ impl Query {
         }
     }
 
-    fn query(&self, values: &mut Values) -> Vec<f16> {
+    fn query(&self, values: &mut Values) -> Vec<f32> {
         let spec = &self.spec;
         if self.along(0, 0).is_some() {
-            return (0..spec.q_dim())
-                .map(|i| f16::from_f64(sign(spec, i)))
-                .collect();
+            return (0..spec.q_dim()).map(|i| sign(spec, i) as f32).collect();
         }
-        values.f16s(spec.q_dim(), self.kinds()[0], 0.7)
+        values.activations(spec.q_dim(), self.kinds()[0], 0.7)
     }
 
     fn attended(&self, len: usize) -> Attended {
@@ -126,13 +122,11 @@ impl Query {
         let q = self.query(&mut values);
         let row = spec.kv_dim();
         let key = |position| match self.along(position, dominant) {
-            Some(factor) => (0..row)
-                .map(|i| f16::from_f64(sign(spec, i) * factor))
-                .collect(),
-            None => values.f16s(row, key_kind, 0.7),
+            Some(factor) => (0..row).map(|i| (sign(spec, i) * factor) as f32).collect(),
+            None => values.activations(row, key_kind, 0.7),
         };
         let k = (0..len).flat_map(key).collect();
-        let v = (0..len).flat_map(|_| values.f16s(row, value_kind, 0.7));
+        let v = (0..len).flat_map(|_| values.activations(row, value_kind, 0.7));
         let v = v.collect();
         Attended {
             q,
@@ -200,7 +194,7 @@ pub(super) fn attention_combine(bench: &mut Bench<'_>, variant: Variant, draw: D
             case.lengths().try_for_each(|len| {
                 let Attended { q, k, v, .. } = case.attended(len);
                 let shape = AttentionShape::of(&case.spec);
-                let [q, k, v] = [q, k, v].map(|x| decode(&x));
+                let [q, k, v] = [q, k, v].map(|x| widen(&x));
                 let partials = attention_splitk::compute(&q, &k, &v, shape, *parts as usize);
                 let mut partials: Vec<f32> = partials.into_iter().map(|x| x as f32).collect();
                 // Nothing but its denominator may be read of an empty part.
@@ -260,7 +254,11 @@ pub(super) fn chunk_as_steps(bench: &mut Bench<'_>, variant: Variant, draw: Draw
         let judged = cases::attention_prefill(bench, variant, spec, &chunk)?.swap_remove(0);
         judged.require()?;
         let mut rows = judged.found.chunks_exact(spec.q_dim());
-        let decode = same_form(variant, Role::Attention);
+        let decode = match variant.role {
+            Role::AttentionPrefillInt8 => Role::AttentionInt8,
+            _ => Role::Attention,
+        };
+        let decode = same_form(variant, decode);
         for attended in (0..tokens).filter_map(|token| chunk.token(spec, token)) {
             let step = cases::attention(bench, decode, spec, &attended)?.swap_remove(0);
             let row = rows.next().context("a row per token")?;
@@ -328,7 +326,7 @@ pub(super) fn parts_alone(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -
             let denominator = partial[1];
             partial[2..].iter().map(move |o| o / denominator)
         });
-        let quotient = |y: f64| (y, Store::F16.limit(y, DIVISION * y.abs()));
+        let quotient = |y: f64| (y, store(variant).limit(y, DIVISION * y.abs()));
         let expected = Expected::from_pairs(quotients.map(quotient));
         Judged::new("out", whole.found, expected).require()?;
     }
@@ -348,7 +346,7 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
         };
         let judged = match variant.role {
             Role::AttentionSplitk => cases::attention_splitk(bench, variant, spec, &attended, 3),
-            Role::AttentionPrefill => {
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
                 let chunk = Chunk {
                     cached: attended,
                     ..case.chunk(len - 5, 5)
