@@ -141,7 +141,8 @@ impl Turns {
     ) -> Result<check::Check> {
         let prompt = self.first_turn(engine, request, arm)?;
         engine.prefill(&arm.prefill, &prompt)?;
-        let expected = check::Expectation::new(engine.weights, &prompt, 0)?;
+        let kv = arm.prefill.settings().kv_format();
+        let expected = check::Expectation::new(engine.weights, &prompt, 0, kv)?;
         let found = engine.logits()?;
         let (logits, noise) = (&expected.logits[0], expected.noise[0]);
         Ok(check::logits("logits.second turn", &found, logits, noise))

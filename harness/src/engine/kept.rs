@@ -1,12 +1,31 @@
 //! What is known of the tokens whose keys and values are in the cache.
 
+use kernels::{Plan, plan::Buffer};
+
 /// Tokens with valid keys and values, from position 0 on, and where the token that is
 /// fed next came from.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
+    /// The cache that holds them; another format of it has pages of its own.
+    cache: Option<Cache>,
     /// `None` is the id that the log has for the position before.
     tokens: Vec<Option<u32>>,
     next: Next,
+}
+
+/// Which of the engine's KV caches a program stores to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cache(Option<Buffer>);
+
+impl Cache {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let buffers = plan.dispatches.iter().flat_map(|d| &d.buffers);
+        Self(
+            buffers
+                .copied()
+                .find(|buffer| matches!(buffer, Buffer::KvPages { .. } | Buffer::KvCodes { .. })),
+        )
+    }
 }
 
 /// Where the token in the first row of the token buffer came from.
@@ -36,19 +55,30 @@ impl Kept {
     }
 
     /// A whole prompt was stored and its next token logged.
-    pub(super) fn prompt(&mut self, prompt: &[u32]) {
+    pub(super) fn prompt(&mut self, cache: Cache, prompt: &[u32]) {
+        self.cache = Some(cache);
         self.tokens = prompt.iter().copied().map(Some).collect();
         self.next = Next::Made(prompt.len() - 1);
     }
 
     /// Positions from `position` on are overwritten by tokens that nobody knows.
-    pub(super) fn overwrite(&mut self, position: usize) {
+    pub(super) fn overwrite(&mut self, cache: Cache, position: usize) {
+        self.of(cache);
         self.tokens.truncate(position);
         self.next = Next::Unknown;
     }
 
+    /// Forgets what another cache holds.
+    pub(super) fn of(&mut self, cache: Cache) {
+        if self.cache != Some(cache) {
+            self.tokens.clear();
+            self.cache = Some(cache);
+        }
+    }
+
     /// Decoding stored and logged `count` tokens from `position` on.
-    pub(super) fn decoded(&mut self, position: usize, count: usize) {
+    pub(super) fn decoded(&mut self, cache: Cache, position: usize, count: usize) {
+        self.of(cache);
         self.tokens.truncate(position);
         let first = match self.next {
             Next::Set(token) => Some(Some(token)),
@@ -81,27 +111,32 @@ mod tests {
 
     #[test]
     fn decoding_goes_on_from_what_is_known() {
+        let [plain, int8] = [Buffer::KvPages { layer: 0 }, Buffer::KvCodes { layer: 0 }]
+            .map(|buffer| Cache(Some(buffer)));
         let mut kept = Kept::default();
-        kept.prompt(&[5, 6, 7]);
-        kept.decoded(3, 2);
+        kept.prompt(plain, &[5, 6, 7]);
+        kept.decoded(plain, 3, 2);
         assert_eq!(
             kept.tokens(),
             [Some(5), Some(6), Some(7), None, None],
             "the ids after the prompt lie in the log"
         );
         kept.set(&[9]);
-        kept.decoded(4, 1);
+        kept.decoded(plain, 4, 1);
         assert_eq!(
             kept.tokens(),
             [Some(5), Some(6), Some(7), None, Some(9)],
             "a token that was put there, over the last"
         );
-        kept.decoded(7, 3);
+        kept.decoded(plain, 7, 3);
         assert_eq!(kept.tokens().len(), 5, "positions behind a gap are not");
-        kept.decoded(5, 1);
+        kept.decoded(plain, 5, 1);
         assert_eq!(kept.tokens().len(), 5, "nor is a token made elsewhere");
-        kept.overwrite(2);
+        kept.overwrite(plain, 2);
         assert_eq!(kept.tokens(), [Some(5), Some(6)], "the rest is overwritten");
+        kept.of(int8);
+        assert!(kept.tokens().is_empty(), "another cache holds nothing");
+        kept.prompt(int8, &[1]);
         kept.forget();
         assert!(kept.tokens().is_empty(), "nothing is valid");
     }

@@ -21,6 +21,7 @@ pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
 use anyhow::{Result, bail};
+use kept::Cache;
 use kernels::{
     Phase, Plan, Settings,
     plan::{Activation, Buffer, State, chunk_positions, chunks},
@@ -153,7 +154,9 @@ impl<'a> Engine<'a> {
                 wall_ns: nanos(span_start),
             });
         }
-        self.memory.kept.borrow_mut().decoded(position, tokens);
+        let cache = Cache::of(&program.plan);
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.decoded(cache, position, tokens);
         Ok(Decoded {
             wall_ns: nanos(start),
             dispatches,

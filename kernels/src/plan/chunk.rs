@@ -2,6 +2,7 @@
 
 use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
 use crate::{
+    kv::KvFormat,
     role::Role,
     variants::{Batch, Variant},
 };
