@@ -6,7 +6,7 @@ use crate::RenderError;
 use kernels::{
     Elem, Role, Variant,
     kv::KvFormat,
-    variants::{Load, Reduce},
+    variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -24,6 +24,10 @@ struct Params {
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
     /// `broadcast`.
     x: &'static str,
+    /// `one`, `four` or `dynamic`.
+    batch: &'static str,
+    /// Tokens of a tile.
+    tokens: usize,
     /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
     out: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
@@ -43,8 +47,16 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/fused_ffn.wgsl.tera"),
     ),
     (
+        "fused_ffn_batched.wgsl.tera",
+        include_str!("../templates/fused_ffn_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
+    ),
+    (
+        "int4_matmul_batched.wgsl.tera",
+        include_str!("../templates/int4_matmul_batched.wgsl.tera"),
     ),
     (
         "qkv_fused.wgsl.tera",
@@ -53,6 +65,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     (
         "quant/q4f16_1.wgsl.tera",
         include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+    ),
+    (
+        "tokens.wgsl.tera",
+        include_str!("../templates/tokens.wgsl.tera"),
     ),
 ];
 
@@ -69,6 +85,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
+        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionInt8
@@ -130,6 +147,12 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             | Role::QkNormRopeAppend
             | Role::Argmax => "whole",
         },
+        batch: match variant.batch {
+            Batch::One => "one",
+            Batch::Four => "four",
+            Batch::Dynamic => "dynamic",
+        },
+        tokens: variant.tokens_per_workgroup(),
         kv: match variant.role.kv_format() {
             Some(KvFormat::Plain) => "plain",
             Some(KvFormat::Int8) => "int8",
@@ -159,6 +182,8 @@ mod tests {
             reduce: "",
             load: "",
             x: "",
+            batch: "",
+            tokens: 0,
             out: "",
             kv: "",
             k_step: 0,
@@ -171,7 +196,9 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "x", "out", "kv", "k_step"] {
+        for name in [
+            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "k_step",
+        ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

@@ -8,12 +8,14 @@
 
 use crate::{
     device::Gpu,
-    engine::{GUARD_BYTES, POISON, Pipeline, compile, padded, read_guarded, texture, with_guard},
+    engine::{
+        GUARD_BYTES, POISON, Pipeline, bytes_of, compile, floats, padded, read_guarded, texture,
+        with_guard,
+    },
 };
 use anyhow::{Context as _, Result, bail};
 use bytemuck::NoUninit;
 use generators::Shader;
-use half::f16;
 use kernels::{
     Elem, ModelSpec, Variant,
     role::{Access, Binding},
@@ -57,11 +59,7 @@ impl<'a> Operand<'a> {
             (Self::FloatOutput(elements), elem) => {
                 Cow::Owned(vec![POISON; elements * elem.bytes()])
             }
-            (Self::Floats(values), Elem::F32) => Cow::Borrowed(bytemuck::cast_slice(values)),
-            (Self::Floats(values), Elem::F16) => {
-                let halves = values.iter().map(|&x| f16::from_f32(x));
-                Cow::Owned(halves.flat_map(|x| x.to_bits().to_le_bytes()).collect())
-            }
+            (Self::Floats(values), elem) => Cow::Owned(bytes_of(values, elem)),
         }
     }
 }
@@ -102,15 +100,9 @@ impl Outputs {
     /// # Panics
     /// As [`Self::bytes`], and where it holds integers.
     pub fn floats(&self, name: &str) -> Vec<f32> {
-        let (elem, bytes) = self.output(name);
-        match elem {
-            Some(Elem::F16) => {
-                let halves: Vec<f16> = bytemuck::pod_collect_to_vec(bytes);
-                halves.into_iter().map(f16::to_f32).collect()
-            }
-            Some(Elem::F32) => bytemuck::pod_collect_to_vec(bytes),
-            None => panic!("`{name}` holds integers"),
-        }
+        let &(elem, ref bytes) = self.output(name);
+        let elem = elem.unwrap_or_else(|| panic!("`{name}` holds integers"));
+        floats(bytes, elem)
     }
 
     /// The same as f64.

@@ -11,15 +11,15 @@ use harness::{
     engine::{Captured, Engine, Program, every},
 };
 use kernels::{
-    ModelSpec, Role, Settings, Tensor, Variant, flag,
-    kv::{KvFormat, Side},
+    Elem, ModelSpec, Role, Settings, Tensor, Variant, flag,
+    kv::Side,
     models::{self, Family},
 };
 use reference::{
     Checkpoint, Expected,
     bounds::{self, Store, Trig},
     mlc,
-    numerics::decode,
+    numerics::{decode, widen},
     roles::{
         kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
@@ -81,11 +81,13 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             .map(|&x| f64::from(x))
             .collect();
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
-        let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-        engine.prefill(&arm, &ids).expect("prefill");
-        let found = engine.logits().expect("logits");
-        let check = check::logits(prompt, &found, &last, 0.0);
-        assert!(check.passed, "{prompt}: {:?}", check.note);
+        for (choice, elem) in [("elem=f16", Elem::F16), ("elem=f32", Elem::F32)] {
+            let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
+            engine.prefill_whole(&arm.prefill, &ids).expect("prefill");
+            let found = engine.logits(elem).expect("logits");
+            let check = check::logits(prompt, &found, &last, 0.0, elem);
+            assert!(check.passed, "{prompt} {choice}: {:?}", check.note);
+        }
     }
 }
 
@@ -95,20 +97,25 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let llama: [&[&str]; 6] = [
+    let llama: [&[&str]; 9] = [
         &["splitk=0"],
         &["splitk=8"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "splitk=16"],
+        &["elem=f32", "splitk=2"],
+        &["elem=f32", "rowwise=0"],
+        &["elem=f32", "kv8=1"],
         &["rowwise=0", "kv8=1"],
         &["rowwise=1", "kv8=1"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), &llama);
-    let qwen3: [&[&str]; 5] = [
+    let qwen3: [&[&str]; 7] = [
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "fuseqk=0", "splitk=16"],
+        &["elem=f32"],
+        &["elem=f32", "rowwise=0", "fuseqk=0"],
         &["kv8=1"],
     ];
     roles_within_bounds(&gpu, &qwen3_synthetic(), &qwen3);
@@ -121,11 +128,16 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
         for &choices in all {
             let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
             let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-            engine.prefill(&arm, &prompt).expect("prefill");
+            engine
+                .prefill_whole(&arm.prefill, &prompt)
+                .expect("prefill");
             let last = prompt.len() - 1;
-            for program in [&arm.prefill_last, &arm.decode] {
-                engine.set_token(prompt[last]);
-                for check in check::roles(&engine, program, last, every).expect("roles") {
+            let chunk = arm.prefill.last_chunk(prompt.len());
+            let program = engine.prefill_program(&arm.prefill, chunk.len(), true);
+            let program = program.expect("a program");
+            for (program, fed) in [(&*program, chunk), (&arm.decode, last..last + 1)] {
+                engine.set_tokens(&prompt[fed.clone()]);
+                for check in check::roles(&engine, program, fed.start, every).expect("roles") {
                     assert!(
                         check.passed,
                         "{choices:?}: {}: {:?}",
@@ -133,7 +145,8 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
                     );
                 }
             }
-            logits.push((choices, engine.logits().expect("logits")));
+            let elem = arm.decode.plan.elem;
+            logits.push((choices, engine.logits(elem).expect("logits")));
         }
     }
     let (identity, shuffled) = logits.split_at(all.len());
@@ -159,9 +172,12 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
         &["vec4=1", "vec4h=1", "fuseqk=0"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
-        for program in [&arm.prefill_last, &arm.decode] {
-            engine.set_token(501);
+        engine
+            .prefill_whole(&arm.prefill, &[7, 7, 7])
+            .expect("prefill");
+        let program = engine.prefill_program(&arm.prefill, 2, true);
+        for (program, tokens) in [(&*program.expect("a program"), 2), (&arm.decode, 1)] {
+            engine.set_tokens(&[501, 77][..tokens]);
             for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
@@ -187,7 +203,9 @@ fn the_recorder_records_the_plan() {
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[1, 2, 3]).expect("prefill");
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3])
+            .expect("prefill");
         let decoded = engine.decode(&arm.decode, 3, 5).expect("decode");
         assert_eq!(decoded.dispatches, 5 * expected, "{choices:?}: two layers");
         assert_eq!(
@@ -207,14 +225,19 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let prompt = [5, 900, 77, 12];
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-    engine.prefill(&arm, &prompt).expect("prefill");
-    let expected =
-        |prompt| check::Expectation::new(&weights, prompt, 12, KvFormat::Plain).expect("reference");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
+    let expected = |prompt| {
+        check::Expectation::new(&weights, prompt, 12, &settings(&gpu, &[])).expect("reference")
+    };
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
-    engine.prefill(&arm, &prompt).expect("prefill");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
     let wrong = check::greedy(&engine, &arm, &expected(&[5, 900, 77, 13])).expect("greedy");
     assert!(
         wrong.checks.iter().any(|c| !c.passed),
@@ -336,7 +359,7 @@ fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<
             let row = |side| -> Result<Vec<f64>> {
                 let table = &engine.memory.page_table;
                 let all = kv_append::gather(after, spec.kv_layout(), table, side, position + 1)?;
-                Ok(decode(&all[position * spec.kv_dim()..]))
+                Ok(widen(&all[position * spec.kv_dim()..]))
             };
             let (layer, x, expected) = projection.take().expect("projected before");
             entries.push(Entry {
@@ -470,7 +493,9 @@ fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
     for choices in [&["rowwise=0"][..], &["rowwise=1"]] {
         let mut engine = Engine::new(gpu, weights, 32, Some(vec![1, 0])).expect("engine");
         let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-        let unfused = stored(&engine, &arm.prefill, &tokens).expect("the prompt's chain");
+        let program = engine.prefill_program(&arm.prefill, 1, false);
+        let program = program.expect("a program");
+        let unfused = stored(&engine, &program, &tokens).expect("the prompt's chain");
         let fused = stored(&engine, &arm.decode, &tokens).expect("the fused chain");
         let layers = weights.spec().num_hidden_layers;
         assert_eq!(unfused.len(), layers * tokens.len(), "every entry");

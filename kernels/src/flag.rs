@@ -1,7 +1,7 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{Elem, features::Features, kv::KvFormat, suggest};
+use crate::{Elem, features::Features, kv::KvFormat, plan::MAX_CHUNK, suggest};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,6 +80,8 @@ pub enum Metric {
     Decode,
     /// Time of the prompt.
     Prefill,
+    /// Time to the first token of a second turn, whose prompt begins with the first.
+    SecondTurn,
 }
 
 /// A row of the flag table.
@@ -151,6 +153,23 @@ pub const FLAGS: &[Flag] = &[
         },
         excludes: &["rowwise"],
         metric: Metric::Decode,
+    },
+    Flag {
+        name: "chunk",
+        doc: "prompts in chunks of up to N tokens, every matrix read once for a chunk's tile of \
+              tokens; off, token by token (prefill)",
+        values: Values::Count(2, MAX_CHUNK as u32),
+        default: |_| Value::Count(MAX_CHUNK as u32),
+        excludes: &[],
+        metric: Metric::Prefill,
+    },
+    Flag {
+        name: "reuse",
+        doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
+        values: Values::Switch,
+        default: |_| Value::On,
+        excludes: &[],
+        metric: Metric::SecondTurn,
     },
     Flag {
         name: "fuseqk",

@@ -246,21 +246,29 @@ struct Product {
 }
 
 impl Product {
-    /// Matrix and activations; no element of the product exceeds `most`.
+    /// Matrix and activations of one vector; no element of the product exceeds `most`.
     fn operands(&self, most: f64) -> (Packed, Vec<f32>) {
+        self.operands_of(1, most)
+    }
+
+    /// The same of several vectors.
+    fn operands_of(&self, tokens: usize, most: f64) -> (Packed, Vec<f32>) {
         let mut values = Values(self.seed);
         let w = values.packed(self.rows, self.k, self.weights);
-        let x = match self.weights {
-            // Nearly equal activations: the sum is small, its parts are not.
-            WeightKind::Cancelling => (0..self.k)
-                .map(|i| 100.0 + (i % 7) as f32 * 0.0625)
-                .collect(),
-            WeightKind::Ordinary
-            | WeightKind::ZeroScales
-            | WeightKind::SubnormalScales
-            | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
-        };
-        let x = fitted(&w, x, most);
+        let x = (0..tokens).flat_map(|token| {
+            let x = match self.weights {
+                // Nearly equal activations: the sum is small, its parts are not.
+                WeightKind::Cancelling => (0..self.k)
+                    .map(|i| 100.0 + ((i + token) % 7) as f32 * 0.0625)
+                    .collect(),
+                WeightKind::Ordinary
+                | WeightKind::ZeroScales
+                | WeightKind::SubnormalScales
+                | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
+            };
+            fitted(&w, x, most)
+        });
+        let x = x.collect();
         (w, x)
     }
 }
@@ -284,14 +292,22 @@ fn products(
 
 // ---- matrices ----
 
+/// Vectors of a dispatch: one, or as many as fill a tile, and more or fewer.
+fn vectors_for(variant: Variant) -> BoxedStrategy<usize> {
+    match variant.is_batched() {
+        true => select(&[1_usize, 2, 3, 4, 5, 64, 65][..]).boxed(),
+        false => Just(1).boxed(),
+    }
+}
+
 fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let rows = || select(&[1_usize, 2, 3, 15, 16, 17, 31, 53, 97, 130][..]);
     draw.judge(
         bench,
         variant,
-        products(widths_for(variant), rows()),
-        |bench, variant, case| {
-            let (w, x) = case.operands(60_000.0);
+        (products(widths_for(variant), rows()), vectors_for(variant)),
+        |bench, variant, (case, vectors)| {
+            let (w, x) = case.operands_of(*vectors, 60_000.0);
             bench.max_groups = case.max_groups;
             require(cases::int4_matmul(bench, variant, &w, &x))
         },
@@ -306,11 +322,11 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         variant,
         {
             let products = products(widths_for(variant), widths_f().prop_map(|f| 2 * f));
-            (products, short())
+            (products, short(), vectors_for(variant))
         },
-        |bench, variant, (case, short)| {
+        |bench, variant, (case, short, vectors)| {
             // Gate and up of at most 200 have a product that f16 holds.
-            let (w, x) = case.operands(200.0);
+            let (w, x) = case.operands_of(*vectors, 200.0);
             bench.max_groups = case.max_groups;
             let units = case.rows / 2 - short;
             require(cases::fused_ffn(bench, variant, &w, &x, units))
@@ -323,7 +339,8 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let (units, k) = (1024, 96);
     let mut values = Values(draw.seed);
     let w = values.packed(2 * units, k, WeightKind::Ordinary);
-    let x = values.activations(k, Kind::Ordinary, 0.7);
+    let vectors = if variant.is_batched() { 7 } else { 1 };
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
 }
@@ -465,7 +482,8 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
     let w = values.packed(vocab, k, WeightKind::Ordinary);
-    let x = values.activations(k, Kind::Ordinary, 0.7);
+    let vectors = if variant.is_batched() { 3 } else { 1 };
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
 }

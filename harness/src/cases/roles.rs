@@ -22,10 +22,9 @@ use crate::{
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
-    Elem, ModelSpec, Variant,
+    Dispatch, Elem, ModelSpec, Variant,
     kv::{PAGE_SIZE, Side},
     models::Family,
-    plan::fold,
 };
 use reference::{
     Expected,
@@ -206,7 +205,7 @@ pub(crate) fn qk_norm(
 
 // ---- matrices ----
 
-/// `w` `[V, D]` as the head.
+/// `w` `[N, K]` and `x` `[M, K]`; for one vector `w` is the head.
 pub(crate) fn int4_matmul(
     bench: &mut Bench<'_>,
     variant: Variant,
@@ -219,21 +218,46 @@ pub(crate) fn int4_matmul(
         vocab_size: w.rows,
         ..model()
     };
-    let dispatch = bench.dispatch(variant, &spec, 0);
+    let mut dispatch = bench.dispatch(variant, &spec, 0);
+    set(&mut dispatch, "packGridDimX", w.rows as u32);
+    bench.tiles(&mut dispatch, w.rows, x.len() / w.k);
+    let found = product(bench, &spec, dispatch, w, x, w.rows)?;
+    let form = sum_form(variant, w.k);
+    let rows = x.chunks_exact(w.k);
+    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, store(variant)));
+    Ok(vec![Judged::new("out", found, concat(rows))])
+}
+
+/// The output `[M, width]` of a matrix role; nothing behind it may be written.
+fn product(
+    bench: &mut Bench<'_>,
+    spec: &ModelSpec,
+    dispatch: Dispatch,
+    w: &Packed,
+    x: &[f32],
+    width: usize,
+) -> Result<Vec<f64>> {
+    let variant = dispatch.variant;
+    let tokens = x.len() / w.k;
+    // The rows of the tile that the last tokens leave empty.
+    let rows = tokens.next_multiple_of(variant.tokens_per_workgroup());
     let operands = vec![
-        ("out", Operand::FloatOutput(w.rows)),
+        ("out", Operand::FloatOutput(rows * width)),
         ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
-    let form = sum_form(variant, w.k);
-    let expected = int4_matmul::expected(w.matrix(), &widen(x), form, store(variant));
-    Ok(vec![Judged::new("out", found, expected)])
+    let mut found = bench.run(variant, spec, dispatch, operands)?.values("out");
+    let rest = found.split_off(tokens * width);
+    ensure!(
+        rest.iter().all(|y| y.is_nan()),
+        "a row past the last token is written"
+    );
+    Ok(found)
 }
 
-/// `w` `[2 F, D]`; only the first `units` of the F outputs are asked for, and
-/// the others must stay as they are.
+/// `w` `[2 F, D]` and `x` `[M, D]`; only the first `units` of the F outputs are asked
+/// for, and the others must stay as they are.
 pub(crate) fn fused_ffn(
     bench: &mut Bench<'_>,
     variant: Variant,
@@ -250,25 +274,27 @@ pub(crate) fn fused_ffn(
     };
     let mut dispatch = bench.dispatch(variant, &spec, 0);
     set(&mut dispatch, "packGridDimX", units as u32);
-    let groups = units.div_ceil(variant.outputs_per_workgroup());
-    dispatch.grid = fold(groups, bench.max_groups);
-    let operands = vec![
-        ("out", Operand::FloatOutput(f)),
-        ("x", Operand::Floats(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-    ];
-    let mut found = bench.run(variant, &spec, dispatch, operands)?.values("out");
-    let rest = found.split_off(units);
-    ensure!(
-        rest.iter().all(|y| y.is_nan()),
-        "a unit past packGridDimX is written"
-    );
+    bench.tiles(&mut dispatch, units, x.len() / w.k);
+    let all = product(bench, &spec, dispatch, w, x, f)?;
     let form = sum_form(variant, w.k);
-    let mut expected = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
-    expected.value.truncate(units);
-    expected.limit.truncate(units);
-    Ok(vec![Judged::new("out", found, expected)])
+    let (mut found, mut expected) = (vec![], vec![]);
+    for (row, x) in all.chunks_exact(f).zip(x.chunks_exact(w.k)) {
+        let (row, rest) = row.split_at(units);
+        ensure!(
+            rest.iter().all(|y| y.is_nan()),
+            "a unit past packGridDimX is written"
+        );
+        found.extend_from_slice(row);
+        let mut row = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
+        row.value.truncate(units);
+        row.limit.truncate(units);
+        expected.push(row);
+    }
+    Ok(vec![Judged::new(
+        "out",
+        found,
+        concat(expected.into_iter()),
+    )])
 }
 
 /// `gate_up` `[T, 2 F]`.

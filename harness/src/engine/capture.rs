@@ -2,16 +2,15 @@
 
 use super::{
     Engine, Program,
-    memory::{POISON, read_guarded},
+    memory::{POISON, floats, read_guarded},
 };
-use anyhow::Result;
-use half::f16;
+use anyhow::{Result, bail};
 use kernels::{
-    Dispatch,
+    Dispatch, Elem, Plan,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
-use reference::{numerics::decode, roles::kv_quantize_int8::Pages};
+use reference::{numerics::widen, roles::kv_quantize_int8::Pages};
 use std::collections::BTreeMap;
 
 /// Operands of one dispatch: inputs before it, outputs after it, in f64.
@@ -24,7 +23,7 @@ pub struct Captured<'p> {
     /// What the activations held that the dispatch changes in place.
     pub replaced: BTreeMap<Activation, Vec<f64>>,
     /// The layer's pages before and after, where it is bound.
-    pub kv: Option<[Vec<f16>; 2]>,
+    pub kv: Option<[Vec<f32>; 2]>,
     /// The same of int8 pages.
     pub kv_int8: Option<[Pages; 2]>,
 }
@@ -35,9 +34,11 @@ pub const fn every(_: &Dispatch) -> bool {
 }
 
 impl Engine<'_> {
-    /// Runs one token dispatch by dispatch. Before each that `select` takes, its
+    /// Runs the tokens of a program, the first of them at `position`, dispatch by
+    /// dispatch. Before each that `select` takes, its
     /// outputs are filled with NaN, save what it changes in place; after it, the
-    /// guard words behind them must be intact. The others only run.
+    /// guard words behind them and the rows past its last must be intact. The others
+    /// only run.
     ///
     /// # Errors
     /// A device error, a touched guard, or what `visit` returns.
@@ -48,9 +49,12 @@ impl Engine<'_> {
         select: impl Fn(&Dispatch) -> bool,
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
-        self.memory.require(position + 1)?;
+        let tokens = program.plan.phase.tokens();
+        let elem = program.plan.elem;
+        self.memory.require(position + tokens)?;
+        self.memory.kept.borrow_mut().overwrite(position);
         let mut encoder = self.encoder();
-        self.memory.advance(&mut encoder, position);
+        self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;
         for (i, dispatch) in program.plan.dispatches.iter().enumerate() {
             if !select(dispatch) {
@@ -79,7 +83,7 @@ impl Engine<'_> {
                 | Buffer::State(_) => None,
             });
             let pages = || -> Result<_> {
-                let plain = layer.map(|l| self.memory.read_kv(self.gpu, l));
+                let plain = layer.map(|l| self.memory.read_kv(self.gpu, l, elem));
                 let int8 = int8_layer.map(|l| self.memory.read_kv_int8(self.gpu, l));
                 Ok((plain.transpose()?, int8.transpose()?))
             };
@@ -91,25 +95,25 @@ impl Engine<'_> {
                 };
                 if binding.in_place {
                     let held =
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?;
+                        self.read_activation(&dispatch.label, activation, &program.plan, false)?;
                     replaced.insert(activation, held);
                 } else if binding.access == Access::ReadWrite {
-                    let poison = vec![POISON; self.memory.bytes(buffer) as usize];
+                    let poison = vec![POISON; self.memory.bytes(buffer, elem) as usize];
                     self.gpu
                         .queue
-                        .write_buffer(self.memory.buffer(buffer), 0, &poison);
+                        .write_buffer(self.memory.buffer(buffer, elem), 0, &poison);
                 }
             }
             let mut encoder = self.encoder();
             program.record(&mut encoder, Some(i));
             self.gpu.run(&dispatch.label, encoder)?;
             let mut activations = BTreeMap::new();
-            for &(buffer, _) in &bound {
+            for &(buffer, binding) in &bound {
                 if let Buffer::Activation(activation) = buffer {
-                    activations.insert(
-                        activation,
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?,
-                    );
+                    let output = binding.access == Access::ReadWrite && !binding.in_place;
+                    let plan = &program.plan;
+                    let held = self.read_activation(&dispatch.label, activation, plan, output)?;
+                    activations.insert(activation, held);
                 }
             }
             let after = pages()?;
@@ -128,20 +132,24 @@ impl Engine<'_> {
         &self,
         label: &str,
         activation: Activation,
-        splits: usize,
+        plan: &Plan,
+        output: bool,
     ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
         let what = format!("{label}: {activation:?}");
-        let buffer = self.memory.buffer(name);
-        let data = read_guarded(self.gpu, &what, buffer, self.memory.bytes(name))?;
-        let mut values = if activation == Activation::Partials {
-            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&data);
-            values.into_iter().map(f64::from).collect()
-        } else {
-            let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
-            decode(&values)
+        let buffer = self.memory.buffer(name, plan.elem);
+        let bytes = self.memory.bytes(name, plan.elem);
+        let data = read_guarded(self.gpu, &what, buffer, bytes)?;
+        let elem = match activation {
+            Activation::Partials => Elem::F32,
+            _ => plan.elem,
         };
-        values.truncate(activation_len(self.weights.spec(), activation, splits));
+        let mut values = widen(&floats(&data, elem));
+        let (spec, tokens) = (self.weights.spec(), plan.phase.tokens());
+        let rest = values.split_off(activation_len(spec, activation, plan.splits, tokens));
+        if output && rest.iter().any(|x| !x.is_nan()) {
+            bail!("{label}: {activation:?}: written past its last row");
+        }
         Ok(values)
     }
 }

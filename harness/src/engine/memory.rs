@@ -1,5 +1,6 @@
 //! Every buffer of a model on the GPU, by its name in the plan.
 
+use super::kept::Kept;
 use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
@@ -7,18 +8,18 @@ use kernels::{
     Elem,
     kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
-    plan::{Activation, Buffer, Part, State, activation_len},
+    plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
 use reference::{
     Checkpoint, Numerics,
-    numerics::decode,
+    numerics::widen,
     roles::{
         kv_append,
         kv_quantize_int8::{self, Pages},
     },
 };
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 /// Bytes behind every activation that no kernel may touch.
 pub const GUARD_BYTES: u64 = 64;
@@ -28,15 +29,29 @@ pub(crate) const POISON: u8 = 0xFF;
 /// Distance of the fields of the per-token state: the largest alignment that
 /// WebGPU allows an adapter to ask for.
 const FIELD: u64 = 256;
-/// Bytes of one position's entry in the step table: position, pages, length.
+/// Bytes of one position's entry in the step table: positions from it on, pages,
+/// length.
 const STEP: u64 = 3 * FIELD;
 /// Most parts of split-K attention that partials are allocated for.
 const MAX_SPLITS: usize = 16;
 
+/// A buffer, and its type where a plan's type of activations decides it.
+type Key = (Buffer, Option<Elem>);
+
+fn key(name: Buffer, elem: Elem) -> Key {
+    let typed = match name {
+        Buffer::Param { part, .. } => part == Part::Vector,
+        Buffer::Activation(_) | Buffer::KvPages { .. } => true,
+        Buffer::KvCodes { .. } | Buffer::KvScales { .. } | Buffer::State(_) => false,
+    };
+    (name, typed.then_some(elem))
+}
+
 /// The buffers.
 #[derive(Debug)]
 pub struct Memory {
-    buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    /// With their bytes, as a kernel sees them.
+    buffers: BTreeMap<Key, (wgpu::Buffer, u64)>,
     /// Matrices that a plan takes as textures.
     textures: BTreeMap<Buffer, wgpu::TextureView>,
     /// Position, page count and length of the current token.
@@ -46,8 +61,10 @@ pub struct Memory {
     prompt: wgpu::Buffer,
     generated: wgpu::Buffer,
     /// The KV buffers as they were at the last snapshot.
-    snapshot: BTreeMap<Buffer, wgpu::Buffer>,
+    snapshot: BTreeMap<Key, wgpu::Buffer>,
     context: usize,
+    /// What the KV cache holds.
+    pub(super) kept: RefCell<Kept>,
     /// Page table: page of the sequence to page of the cache.
     pub page_table: Vec<u32>,
     spec: ModelSpec,
@@ -90,34 +107,27 @@ impl Memory {
                 generated: empty(gpu, "generated", 4 * context as u64),
                 snapshot: BTreeMap::new(),
                 context,
+                kept: RefCell::default(),
                 page_table,
                 spec: spec.clone(),
             };
-            memory.parameters(gpu, weights)?;
-            memory.activations(gpu);
+            memory.matrices(gpu, weights)?;
             memory.static_state(gpu);
             Ok(memory)
         })
     }
 
-    fn parameters(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
+    fn matrices(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
         let limit = gpu.features.max_storage_binding_bytes;
         for (layer, tensor) in self.spec.tensors() {
-            let parts: Vec<(Part, &[u8])> = match self.spec.shape(tensor) {
-                Shape::Matrix { .. } => {
-                    let matrix = weights.matrix(layer, tensor);
-                    vec![
-                        (Part::Words, bytemuck::cast_slice(matrix.words)),
-                        (Part::Scales, bytemuck::cast_slice(matrix.scales)),
-                    ]
-                }
-                Shape::Vector { .. } => {
-                    vec![(
-                        Part::Vector,
-                        bytemuck::cast_slice(weights.vector(layer, tensor)),
-                    )]
-                }
-            };
+            if let Shape::Vector { .. } = self.spec.shape(tensor) {
+                continue;
+            }
+            let matrix = weights.matrix(layer, tensor);
+            let parts: [(Part, &[u8]); 2] = [
+                (Part::Words, bytemuck::cast_slice(matrix.words)),
+                (Part::Scales, bytemuck::cast_slice(matrix.scales)),
+            ];
             for (part, bytes) in parts {
                 let size = padded(bytes.len() as u64);
                 if size > limit {
@@ -127,25 +137,62 @@ impl Memory {
                         size
                     );
                 }
-                let key = Buffer::Param {
+                let name = Buffer::Param {
                     layer,
                     tensor,
                     part,
                 };
                 self.buffers
-                    .insert(key, (upload(gpu, "weights", bytes), size));
+                    .insert((name, None), (upload(gpu, "weights", bytes), size));
             }
         }
         Ok(())
     }
 
-    /// Uploads the matrices that `plan` takes as textures and that are not yet.
-    pub(super) fn textures(
+    /// Makes what `plan` binds and is not there yet: vectors and activations of its
+    /// type, textures, KV buffers.
+    pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
         weights: &Checkpoint,
         plan: &kernels::Plan,
     ) -> Result<()> {
+        let made = key(Buffer::Activation(Activation::Normed), plan.elem);
+        if !self.buffers.contains_key(&made) {
+            gpu.guarded("allocating activations", || {
+                self.vectors(gpu, weights, plan.elem);
+                self.activations(gpu, plan.elem);
+                Ok(())
+            })?;
+        }
+        self.textures(gpu, weights, plan)?;
+        self.caches(gpu, plan)
+    }
+
+    fn vectors(&mut self, gpu: &Gpu, weights: &Checkpoint, elem: Elem) {
+        for (layer, tensor) in self.spec.tensors() {
+            if let Shape::Matrix { .. } = self.spec.shape(tensor) {
+                continue;
+            }
+            let values: Vec<f32> = weights
+                .vector(layer, tensor)
+                .iter()
+                .map(|x| x.to_f32())
+                .collect();
+            let bytes = bytes_of(&values, elem);
+            let size = padded(bytes.len() as u64);
+            let name = Buffer::Param {
+                layer,
+                tensor,
+                part: Part::Vector,
+            };
+            self.buffers
+                .insert(key(name, elem), (upload(gpu, "weights", &bytes), size));
+        }
+    }
+
+    /// Uploads the matrices that `plan` takes as textures and that are not yet.
+    fn textures(&mut self, gpu: &Gpu, weights: &Checkpoint, plan: &kernels::Plan) -> Result<()> {
         for dispatch in &plan.dispatches {
             let storage = dispatch.variant.storage_bindings();
             for (binding, &name) in storage.zip(&dispatch.buffers) {
@@ -165,18 +212,19 @@ impl Memory {
 
     /// Makes the KV buffers that `plan` binds and that are not yet: a model has
     /// those of the formats that are in use.
-    pub(super) fn caches(&mut self, gpu: &Gpu, plan: &kernels::Plan) -> Result<()> {
+    fn caches(&mut self, gpu: &Gpu, plan: &kernels::Plan) -> Result<()> {
         let pages = pages_for(self.context);
         let plain = self.spec.kv_layout();
         let int8 = plain.int8();
         for &name in plan.dispatches.iter().flat_map(|d| &d.buffers) {
             let bytes = match name {
-                Buffer::KvPages { .. } => pages * plain.page_stride() * 2,
+                Buffer::KvPages { .. } => pages * plain.page_stride() * plan.elem.bytes(),
                 Buffer::KvCodes { .. } => pages * int8.page_words() * 4,
                 Buffer::KvScales { .. } => pages * int8.page_scales() * 2,
                 Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => continue,
             } as u64;
-            if self.buffers.contains_key(&name) {
+            let key = key(name, plan.elem);
+            if self.buffers.contains_key(&key) {
                 continue;
             }
             let [buffer, snapshot] = gpu.guarded("allocating the KV cache", || {
@@ -185,8 +233,8 @@ impl Memory {
                     empty(gpu, "kv snapshot", bytes),
                 ])
             })?;
-            self.buffers.insert(name, (buffer, bytes));
-            self.snapshot.insert(name, snapshot);
+            self.buffers.insert(key, (buffer, bytes));
+            self.snapshot.insert(key, snapshot);
         }
         Ok(())
     }
@@ -196,7 +244,7 @@ impl Memory {
         &self.textures[&name]
     }
 
-    fn activations(&mut self, gpu: &Gpu) {
+    fn activations(&mut self, gpu: &Gpu, elem: Elem) {
         use Activation::{Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V};
         for activation in [
             Normed,
@@ -212,12 +260,16 @@ impl Memory {
             Ffn,
             Logits,
         ] {
-            let element = if activation == Partials { 4 } else { 2 };
-            let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
-            let bytes = padded(elements * element);
+            let element = if activation == Partials {
+                Elem::F32
+            } else {
+                elem
+            };
+            let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;
+            let bytes = padded(elements * element.bytes() as u64);
             let buffer = with_guard(gpu, "activation", bytes);
             self.buffers
-                .insert(Buffer::Activation(activation), (buffer, bytes));
+                .insert(key(Buffer::Activation(activation), elem), (buffer, bytes));
         }
     }
 
@@ -225,7 +277,8 @@ impl Memory {
         let inv_freq: Vec<f32> = self.spec.inv_freq().iter().map(|&f| f as f32).collect();
         let table = bytemuck::cast_slice(&self.page_table);
         let mut add = |state, buffer, bytes| {
-            self.buffers.insert(Buffer::State(state), (buffer, bytes));
+            self.buffers
+                .insert((Buffer::State(state), None), (buffer, bytes));
         };
         add(
             State::InvFreq,
@@ -237,7 +290,8 @@ impl Memory {
             upload(gpu, "page_values", table),
             table.len() as u64,
         );
-        add(State::Token, empty(gpu, "token", 4), 4);
+        let ids = 4 * MAX_CHUNK as u64;
+        add(State::Token, empty(gpu, "token", ids), ids);
     }
 
     /// Positions that fit.
@@ -255,21 +309,28 @@ impl Memory {
         Ok(())
     }
 
-    /// The buffer of a name that is not part of the per-token state block.
-    pub(super) fn buffer(&self, name: Buffer) -> &wgpu::Buffer {
-        &self.buffers[&name].0
+    /// The buffer of a name that is not part of the per-token state block, in a plan
+    /// of this type, which was prepared.
+    pub(super) fn buffer(&self, name: Buffer, elem: Elem) -> &wgpu::Buffer {
+        &self.buffers[&key(name, elem)].0
+    }
+
+    /// The current tokens.
+    pub(super) fn tokens(&self) -> &wgpu::Buffer {
+        &self.buffers[&(Buffer::State(State::Token), None)].0
     }
 
     /// Bytes that a kernel sees of a buffer.
-    pub(super) fn bytes(&self, name: Buffer) -> u64 {
-        self.buffers.get(&name).map_or(FIELD, |&(_, bytes)| bytes)
+    pub(super) fn bytes(&self, name: Buffer, elem: Elem) -> u64 {
+        let held = self.buffers.get(&key(name, elem));
+        held.map_or(FIELD, |&(_, bytes)| bytes)
     }
 
     /// What a binding of `name` is bound to: an activation with its guard, since
     /// a write outside a binding is dropped and would never touch it.
-    pub(super) fn binding(&self, name: Buffer) -> wgpu::BufferBinding<'_> {
+    pub(super) fn binding(&self, name: Buffer, elem: Elem) -> wgpu::BufferBinding<'_> {
         let field = match name {
-            Buffer::State(State::PositionMap) => Some((0, 4)),
+            Buffer::State(State::PositionMap) => Some((0, 4 * MAX_CHUNK as u64)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
             Buffer::State(State::LengthInfo) => Some((2, 12)),
             Buffer::Param { .. }
@@ -282,7 +343,7 @@ impl Memory {
         let (buffer, offset, size) = match field {
             Some((field, size)) => (&self.state, field * FIELD, size),
             None => {
-                let (buffer, bytes) = &self.buffers[&name];
+                let (buffer, bytes) = &self.buffers[&key(name, elem)];
                 let guard = match name {
                     Buffer::Activation(_) => GUARD_BYTES,
                     Buffer::Param { .. }
@@ -301,14 +362,22 @@ impl Memory {
         }
     }
 
-    pub(super) fn advance(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        encoder.copy_buffer_to_buffer(
-            &self.steps,
-            position as u64 * STEP,
-            &self.state,
-            0,
-            Some(STEP),
-        );
+    /// Makes `tokens` tokens from `position` on the current ones: pages and length are
+    /// those of the last, whose row is the first.
+    pub(super) fn advance(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        position: usize,
+        tokens: usize,
+    ) {
+        let last = (position + tokens - 1) as u64;
+        let mut copy = |from: u64, to: u64, bytes: u64| {
+            encoder.copy_buffer_to_buffer(&self.steps, from, &self.state, to, Some(bytes));
+        };
+        copy(last * STEP, 0, STEP);
+        if tokens > 1 {
+            copy(position as u64 * STEP, 4, 4 * (tokens as u64 - 1));
+        }
     }
 
     pub(super) fn write_prompt(&self, gpu: &Gpu, prompt: &[u32]) {
@@ -316,13 +385,19 @@ impl Memory {
             .write_buffer(&self.prompt, 0, bytemuck::cast_slice(prompt));
     }
 
-    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.buffer(Buffer::State(State::Token));
-        encoder.copy_buffer_to_buffer(&self.prompt, 4 * position as u64, token, 0, Some(4));
+    /// Makes the prompt's ids at `positions` the current tokens, the last in the first
+    /// row.
+    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, positions: Range<usize>) {
+        let token = self.tokens();
+        let (start, last) = (4 * positions.start as u64, 4 * (positions.end as u64 - 1));
+        encoder.copy_buffer_to_buffer(&self.prompt, last, token, 0, Some(4));
+        if last > start {
+            encoder.copy_buffer_to_buffer(&self.prompt, start, token, 4, Some(last - start));
+        }
     }
 
     pub(super) fn log_token(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.buffer(Buffer::State(State::Token));
+        let token = self.tokens();
         encoder.copy_buffer_to_buffer(token, 0, &self.generated, 4 * position as u64, Some(4));
     }
 
@@ -346,11 +421,12 @@ impl Memory {
         self.copy_kv(gpu, |kv, snapshot| (kv, snapshot))
     }
 
-    /// Restores the KV cache to the last snapshot, by a GPU copy.
+    /// Restores the KV cache to the last snapshot, by a GPU copy; no prompt reuses it.
     ///
     /// # Errors
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
+        self.forget();
         self.copy_kv(gpu, |kv, snapshot| (snapshot, kv))
     }
 
@@ -362,8 +438,8 @@ impl Memory {
         let mut encoder = gpu
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        for (&name, snapshot) in &self.snapshot {
-            let (kv, bytes) = &self.buffers[&name];
+        for (key, snapshot) in &self.snapshot {
+            let (kv, bytes) = &self.buffers[key];
             let (from, to) = ends(kv, snapshot);
             encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(padded(*bytes)));
         }
@@ -371,28 +447,51 @@ impl Memory {
     }
 
     /// Overwrites every layer's pages with the same keys and values, [`Self::layer_elements`]
-    /// in the order of plain pages, quantised where the cache is int8.
+    /// in the order of plain pages, quantised where the cache is int8. No prompt
+    /// reuses them.
     ///
     /// # Errors
     /// When there are not as many.
-    pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) -> Result<()> {
+    pub fn fill_kv(&self, gpu: &Gpu, values: &[f32]) -> Result<()> {
+        self.forget();
         let int8 = self.quantised(values)?;
-        for &name in self.snapshot.keys() {
-            let bytes: &[u8] = match name {
-                Buffer::KvCodes { .. } => bytemuck::cast_slice(&int8.codes),
-                Buffer::KvScales { .. } => bytemuck::cast_slice(&int8.scales),
-                Buffer::KvPages { .. }
-                | Buffer::Param { .. }
-                | Buffer::Activation(_)
-                | Buffer::State(_) => bytemuck::cast_slice(values),
+        for key in self.snapshot.keys() {
+            let bytes = match *key {
+                (Buffer::KvCodes { .. }, _) => bytemuck::cast_slice(&int8.codes).to_vec(),
+                (Buffer::KvScales { .. }, _) => bytemuck::cast_slice(&int8.scales).to_vec(),
+                (_, elem) => bytes_of(values, elem.unwrap_or(Elem::F32)),
             };
-            gpu.queue.write_buffer(self.buffer(name), 0, bytes);
+            gpu.queue.write_buffer(&self.buffers[key].0, 0, &bytes);
         }
         Ok(())
     }
 
+    /// Lets no prompt reuse what the KV cache holds.
+    pub fn forget(&self) {
+        self.kept.borrow_mut().forget();
+    }
+
+    /// The tokens whose keys and values the cache holds, from position 0 on.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn kept(&self, gpu: &Gpu) -> Result<Vec<u32>> {
+        let kept = self.kept.borrow();
+        let tokens = kept.tokens();
+        let logged = match tokens.iter().position(Option::is_none) {
+            // The id of a position is logged at the one before.
+            Some(first) => self.generated(gpu, first - 1, tokens.len() - first)?,
+            None => vec![],
+        };
+        let first = tokens.len() - logged.len();
+        let known = tokens.iter().enumerate();
+        Ok(known
+            .map(|(at, token)| token.unwrap_or_else(|| logged[at - first]))
+            .collect())
+    }
+
     /// Plain pages as int8 pages of the same order.
-    fn quantised(&self, values: &[f16]) -> Result<Pages> {
+    fn quantised(&self, values: &[f32]) -> Result<Pages> {
         if values.len() != self.layer_elements() {
             bail!(
                 "expected {} elements of KV cache, found {}",
@@ -405,7 +504,7 @@ impl Memory {
         let identity: Vec<u32> = (0..pages as u32).collect();
         let positions = pages * PAGE_SIZE;
         let gather = |side| kv_append::gather(values, layout, &identity, side, positions);
-        let (k, v) = (decode(&gather(Side::K)?), decode(&gather(Side::V)?));
+        let (k, v) = (widen(&gather(Side::K)?), widen(&gather(Side::V)?));
         let row = self.spec.kv_dim();
         let mut int8 = Pages::filled(layout.int8(), pages, 0, f16::ZERO);
         for (position, (k, v)) in k.chunks_exact(row).zip(v.chunks_exact(row)).enumerate() {
@@ -422,27 +521,13 @@ impl Memory {
         pages_for(self.context) * self.spec.kv_layout().page_stride()
     }
 
-    /// Reads a buffer of f16 elements.
-    ///
-    /// # Errors
-    /// A device error.
-    pub fn read_f16(&self, gpu: &Gpu, name: Buffer) -> Result<Vec<f64>> {
-        let bytes = gpu.read(self.buffer(name), 0, self.bytes(name))?;
-        let values: Vec<f16> = bytemuck::pod_collect_to_vec(&bytes);
-        let mut values = decode(&values);
-        if let Buffer::Activation(activation) = name {
-            values.truncate(activation_len(&self.spec, activation, MAX_SPLITS));
-        }
-        Ok(values)
-    }
-
     /// Reads one layer's plain pages as they lie.
     ///
     /// # Errors
     /// A device error.
-    pub fn read_kv(&self, gpu: &Gpu, layer: usize) -> Result<Vec<f16>> {
-        let bytes = self.read_cache(gpu, Buffer::KvPages { layer })?;
-        Ok(bytemuck::pod_collect_to_vec(&bytes))
+    pub fn read_kv(&self, gpu: &Gpu, layer: usize, elem: Elem) -> Result<Vec<f32>> {
+        let bytes = self.read_cache(gpu, key(Buffer::KvPages { layer }, elem))?;
+        Ok(floats(&bytes, elem))
     }
 
     /// Reads one layer's int8 pages as they lie.
@@ -450,17 +535,39 @@ impl Memory {
     /// # Errors
     /// As [`Self::read_kv`].
     pub fn read_kv_int8(&self, gpu: &Gpu, layer: usize) -> Result<Pages> {
-        let codes = self.read_cache(gpu, Buffer::KvCodes { layer })?;
-        let scales = self.read_cache(gpu, Buffer::KvScales { layer })?;
+        let codes = self.read_cache(gpu, (Buffer::KvCodes { layer }, None))?;
+        let scales = self.read_cache(gpu, (Buffer::KvScales { layer }, None))?;
         Ok(Pages {
             codes: bytemuck::pod_collect_to_vec(&codes),
             scales: bytemuck::pod_collect_to_vec(&scales),
         })
     }
 
-    fn read_cache(&self, gpu: &Gpu, name: Buffer) -> Result<Vec<u8>> {
-        let (buffer, bytes) = &self.buffers[&name];
+    fn read_cache(&self, gpu: &Gpu, key: Key) -> Result<Vec<u8>> {
+        let (buffer, bytes) = &self.buffers[&key];
         gpu.read(buffer, 0, *bytes)
+    }
+}
+
+/// Values of a type in a buffer.
+pub(crate) fn floats(bytes: &[u8], elem: Elem) -> Vec<f32> {
+    match elem {
+        Elem::F16 => {
+            let halves: Vec<f16> = bytemuck::pod_collect_to_vec(bytes);
+            halves.into_iter().map(f16::to_f32).collect()
+        }
+        Elem::F32 => bytemuck::pod_collect_to_vec(bytes),
+    }
+}
+
+/// Values as a buffer of a type holds them.
+pub(crate) fn bytes_of(values: &[f32], elem: Elem) -> Vec<u8> {
+    match elem {
+        Elem::F16 => {
+            let halves: Vec<f16> = values.iter().map(|&x| f16::from_f32(x)).collect();
+            bytemuck::cast_slice(&halves).to_vec()
+        }
+        Elem::F32 => bytemuck::cast_slice(values).to_vec(),
     }
 }
 
@@ -518,7 +625,12 @@ pub(crate) fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
     Ok(texture.create_view(&wgpu::TextureViewDescriptor::default()))
 }
 
-/// Position, page count and length of every position, at their offsets.
+const _: () = assert!(
+    4 * MAX_CHUNK as u64 <= FIELD,
+    "the positions of a chunk fit their field"
+);
+
+/// The positions from every position on, its page count and length, at their offsets.
 fn step_table(context: usize) -> Vec<u8> {
     let mut table = vec![0_u8; context * STEP as usize];
     for (position, entry) in table.chunks_exact_mut(STEP as usize).enumerate() {
@@ -526,7 +638,9 @@ fn step_table(context: usize) -> Vec<u8> {
         let mut put = |at: usize, value: i32| {
             entry[at..at + 4].copy_from_slice(&value.to_le_bytes());
         };
-        put(0, position as i32);
+        for row in 0..MAX_CHUNK {
+            put(4 * row, (position + row) as i32);
+        }
         put(FIELD as usize + 4, pages);
         put(2 * FIELD as usize, position as i32 + 1);
     }

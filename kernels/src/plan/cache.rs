@@ -44,7 +44,7 @@ impl Builder<'_> {
     pub(super) fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.kv_append");
         let variant = self.base(Role::KvAppend, &label)?;
-        let groups = self.spec.kv_dim().div_ceil(WIDE_THREADS);
+        let groups = (self.tokens * self.spec.kv_dim()).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -55,7 +55,13 @@ impl Builder<'_> {
                 state(State::PositionMap),
                 state(State::PageValues),
             ],
-            uniform: vec![1, self.spec.max_pages as u32, 0, 0, groups as u32],
+            uniform: vec![
+                self.tokens as u32,
+                self.spec.max_pages as u32,
+                0,
+                0,
+                groups as u32,
+            ],
             grid: self.fold(groups),
             weight_bytes: 0,
         });
@@ -78,7 +84,7 @@ impl Builder<'_> {
                 state(State::PageValues),
             ],
             uniform: vec![0, 0, 0, groups],
-            grid: [groups, 1, 1],
+            grid: [groups, self.tokens as u32, 1],
             weight_bytes: 0,
         });
         self.used.insert("kv8");

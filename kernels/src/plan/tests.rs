@@ -50,7 +50,8 @@ fn bindings_and_uniforms_match_the_role_tables() {
         ..Features::PUBLISHED
     };
     for features in [Features::PUBLISHED, cpu] {
-        for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+        let prefill = |tokens| Phase::Prefill { tokens, head: true };
+        for phase in [Phase::Decode, prefill(1), prefill(64)] {
             for (model, choice) in [
                 ("smollm2-135m", "splitk=0"),
                 ("smollm2-135m", "splitk=8"),
@@ -118,7 +119,10 @@ fn first_labels(choices: &[&str], phase: Phase) -> Vec<String> {
 #[test]
 fn qwen3_normalises_heads_between_projection_and_rotation() {
     let unfused = ["input_norm", "qkv", "qk_norm", "rope", "kv_append"];
-    let prefill = Phase::Prefill { head: false };
+    let prefill = Phase::Prefill {
+        tokens: 5,
+        head: false,
+    };
     assert_eq!(first_labels(&[], prefill), unfused, "a prompt token");
     assert_eq!(
         first_labels(&["fuseqk=0"], Phase::Decode),

@@ -146,6 +146,11 @@ impl Role {
     pub const fn uniform(self) -> &'static [UniformField] {
         bindings::uniform_of(self)
     }
+
+    /// The same of a variant that takes the number of its vectors from there.
+    pub const fn batched_uniform(self) -> &'static [UniformField] {
+        bindings::batched_uniform_of(self)
+    }
 }
 
 impl fmt::Display for Role {

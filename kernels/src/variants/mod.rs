@@ -135,6 +135,8 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
+/// Rows of the tile of a tree-form workgroup that multiplies several vectors.
+pub const BATCHED_TILE_ROWS: usize = 4;
 /// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
@@ -173,6 +175,11 @@ const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
     }
 }
 
+/// The same form for several vectors.
+const fn batched(batch: Batch, form: Form) -> Form {
+    Form { batch, ..form }
+}
+
 /// Every form, by role in the order of [`Role::ALL`].
 pub const FORMS: &[Form] = &[
     form(Role::Embedding, Reduce::Elementwise, Load::Word),
@@ -199,9 +206,33 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    ),
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    ),
     form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
@@ -274,7 +305,10 @@ impl Variant {
 
     /// Fields of its uniform struct in order; empty where it has none.
     pub fn uniform(&self) -> &'static [UniformField] {
-        self.role.uniform()
+        match self.batch {
+            Batch::One | Batch::Four => self.role.uniform(),
+            Batch::Dynamic => self.role.batched_uniform(),
+        }
     }
 
     /// Id by the grammar of this module.
@@ -350,12 +384,27 @@ impl Variant {
     /// the role makes one output of two.
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
-            (Reduce::Tree | Reduce::Elementwise, _) => 1,
+            (Reduce::Tree | Reduce::Elementwise, _) if !self.is_batched() => 1,
+            (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
+            (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
             (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
                 ROW_THREADS * ROWS_PER_INVOCATION / 2
             }
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
+        }
+    }
+
+    /// Whether it multiplies several vectors.
+    pub fn is_batched(&self) -> bool {
+        self.batch != Batch::One
+    }
+
+    /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
+    pub const fn tokens_per_workgroup(&self) -> usize {
+        match self.form.batch {
+            Batch::One => 1,
+            Batch::Four | Batch::Dynamic => 4,
         }
     }
 
