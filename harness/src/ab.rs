@@ -2,13 +2,16 @@
 //! A/A control, correctness before time. Of two flags there are four arms: the
 //! baseline, each change alone, and both.
 
+mod element;
+
 use crate::{
     check, device,
-    engine::{Arm, Engine, Program},
+    engine::{Arm, Engine},
     env,
     model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
+use element::{Element, Turns};
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
     Features, Flag, ModelSpec, Phase, Plan, Settings, Value,
@@ -50,6 +53,13 @@ pub struct Request<'a> {
     pub data_dir: &'a Path,
     /// Folder of reports.
     pub reports_dir: &'a Path,
+}
+
+impl Request<'_> {
+    /// What the flags are judged on.
+    fn metric(&self) -> Metric {
+        self.changes[0].flag.metric
+    }
 }
 
 /// A flag under test.
@@ -116,6 +126,10 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     let context = (request.prompt.ids.len() + request.tokens)
         .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
+        .max(match request.metric() {
+            Metric::Decode | Metric::Prefill => 0,
+            Metric::SecondTurn => Turns::of(request).tokens(),
+        })
         .min(spec.max_context());
     require_difference(spec, &gpu.features, &request.arms)?;
     let mut engine = Engine::new(gpu, weights, context, None)?;
@@ -222,9 +236,17 @@ pub fn require_difference(
     Ok(())
 }
 
-/// Whether two choices of flags dispatch different kernels in any phase.
+/// Whether two choices of flags run different things in any phase.
 fn differ(spec: &ModelSpec, features: &Features, a: &Settings, b: &Settings) -> Result<bool> {
-    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+    // These change what runs of a prompt, not what a plan has.
+    if ["chunk", "reuse"]
+        .into_iter()
+        .any(|flag| a.get(flag) != b.get(flag))
+    {
+        return Ok(true);
+    }
+    let tokens = (a.get("chunk").count() as usize).max(1);
+    for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
         let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
         if plan(a)? != plan(b)? {
             return Ok(true);
@@ -249,12 +271,24 @@ fn start(
     let topic = flags.join("-");
     let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], &topic)?;
     let prompt_tokens = request.prompt.ids.len();
-    let arm_plan = |i: usize| {
+    let arm_plan = |i: usize| -> Result<record::ArmPlan> {
         let totals = arms[i].decode.plan.totals();
-        let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
-            + arms[i].prefill_last.plan.dispatches.len();
+        let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
+        let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+        let turn = match request.metric() {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => {
+                let turns = Turns::of(request);
+                let fed = turns.reused(&arms[i])..turns.tokens();
+                let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
+                let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
+                Some(dispatches.sum())
+            }
+        };
+        let mut programs = vec![&arms[i].decode];
+        programs.extend(prompt.iter().map(|program| &**program));
         let values = request.arms[i].settings.values();
-        record::ArmPlan {
+        Ok(record::ArmPlan {
             name: request.arms[i].name.clone(),
             settings: values
                 .iter()
@@ -267,14 +301,21 @@ fn start(
                 .map(|(role, count)| ((*role).to_owned(), *count))
                 .collect(),
             prefill_dispatches: Some(prefill as u64),
-            shaders: engine.shader_hashes(&[
-                &arms[i].decode,
-                &arms[i].prefill,
-                &arms[i].prefill_last,
-            ]),
-        }
+            second_turn_dispatches: turn,
+            shaders: engine.shader_hashes(&programs),
+        })
     };
     let provenance = weights.provenance();
+    let mut notes = provenance.notes.clone();
+    let kv_format = |arm: &ArmSettings| arm.settings.kv_format();
+    if (request.arms.iter()).any(|arm| kv_format(arm) != kv_format(&request.arms[0])) {
+        notes.push(
+            "the arms cache keys and values in different formats: each is checked against the CPU \
+             reference with a cache of its own format, and their logits are not compared with each \
+             other"
+                .to_owned(),
+        );
+    }
     let run = record::Run {
         schema: record::SCHEMA,
         id: id.clone(),
@@ -302,14 +343,19 @@ fn start(
             name: request.prompt.name.clone(),
             tokens: prompt_tokens as u32,
         },
+        second_turn_tokens: match request.metric() {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
+        },
         decode_tokens: request.tokens as u32,
         budget_s: request.budget.as_secs_f64(),
-        metric: match request.changes[0].flag.metric {
+        metric: match request.metric() {
             Metric::Decode => record::Metric::Decode,
             Metric::Prefill => record::Metric::Prefill,
+            Metric::SecondTurn => record::Metric::SecondTurn,
         },
         margin: request.margin,
-        arms: (0..arms.len()).map(arm_plan).collect(),
+        arms: (0..arms.len()).map(arm_plan).collect::<Result<_>>()?,
         excluded: request
             .changes
             .iter()
@@ -318,7 +364,7 @@ fn start(
             .collect::<BTreeSet<String>>()
             .into_iter()
             .collect(),
-        notes: provenance.notes.clone(),
+        notes,
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
     Ok(JournalWriter::create(&path, &run)?)
@@ -347,7 +393,7 @@ fn measure(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm],
-    control: &Program,
+    control: &Arm,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
@@ -357,18 +403,24 @@ fn measure(
     }
     phase(&bar, "the CPU reference");
     let weights = engine.weights;
-    let elem = arms[0].decode.plan.elem;
-    let first = check::Expectation::new(weights, prompt, GATE_STEPS, elem)?;
-    // Every arm is fed the same tokens, whatever its type.
-    let other = arms.iter().map(|arm| arm.decode.plan.elem);
-    let retyped = other
-        .filter(|&other| other != elem)
-        .max()
-        .map(|other| first.of_type(weights, other))
-        .transpose()?;
-    let expected = |arm: &Arm| match &retyped {
-        Some(retyped) if arm.decode.plan.elem != elem => retyped,
-        Some(_) | None => &first,
+    let settings = |arm: usize| &request.arms[arm].settings;
+    let mut expectations = vec![check::Expectation::new(
+        weights,
+        prompt,
+        GATE_STEPS,
+        settings(0),
+    )?];
+    // Every arm is fed the same tokens.
+    for arm in 1..arms.len() {
+        if !expectations.iter().any(|e| e.serves(settings(arm)))
+            && let Some(other) = expectations[0].with(weights, settings(arm))?
+        {
+            expectations.push(other);
+        }
+    }
+    let expected = |arm: usize| {
+        let mut serving = expectations.iter().filter(|e| e.serves(settings(arm)));
+        serving.next().unwrap_or(&expectations[0])
     };
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(KINDS) {
@@ -377,23 +429,38 @@ fn measure(
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
-        engine.prefill(arm, prompt)?;
-        let gate = check::greedy(engine, arm, expected(arm))?;
+        engine.prefill_whole(&arm.prefill, prompt)?;
+        let gate = check::greedy(engine, arm, expected(kind.plan()))?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
         }
     }
-    for ((gate, arm), kind) in gates.iter().zip(arms).zip(KINDS).skip(1) {
+    if request.metric() == Metric::SecondTurn {
+        phase(&bar, "checking the second turn");
+        for (arm, kind) in arms.iter().zip(KINDS) {
+            let check = Turns::of(request).check(engine, request, arm)?;
+            let passed = check.passed;
+            append_checks(journal, kind, vec![check])?;
+            if !passed {
+                return Ok(false);
+            }
+        }
+    }
+    for (arm, kind) in KINDS.into_iter().enumerate().take(arms.len()).skip(1) {
+        // Arms with caches of different formats compute different things.
+        if settings(0).kv_format() != settings(arm).kv_format() {
+            continue;
+        }
         let mut apart = Vec::new();
-        for (step, (a, b)) in gates[0].iter().zip(gate).enumerate() {
+        for (step, (a, b)) in gates[0].iter().zip(&gates[arm]).enumerate() {
             apart.push(check::logits(
                 &format!("arm against arm.{step}"),
                 b,
                 a,
-                first.noise[step].max(expected(arm).noise[step]),
-                elem.min(arm.decode.plan.elem),
+                expected(0).noise[step].max(expected(arm).noise[step]),
+                settings(0).elem().min(settings(arm).elem()),
             ));
         }
         let agree = apart.iter().all(|c| c.passed);
@@ -407,7 +474,7 @@ fn measure(
         if interrupted() {
             return Ok(true);
         }
-        let wall_ns = engine.prefill(arm, prompt)?;
+        let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
         journal.append(&Line::Prefill(record::Prefill {
             arm: kind,
             index: 0,
@@ -418,12 +485,14 @@ fn measure(
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
     blocks(engine, request, arms, control, first, &bar, journal)?;
-    if !interrupted() {
+    // Both arms decode alike where the prompt is what differs.
+    let mut passed = true;
+    if request.metric() == Metric::Decode && !interrupted() {
         phase(&bar, "sweeping the context length");
+        passed = sweep(engine, request, arms, journal)?;
     }
-    let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
-    passed
+    Ok(passed)
 }
 
 /// Says what is going on: on a terminal in the bar, else as a line.
@@ -446,40 +515,20 @@ fn append_checks(
     Ok(())
 }
 
-/// One timed element: the prompt's KV restored, then the tokens.
-fn element(
-    engine: &Engine<'_>,
-    request: &Request<'_>,
-    program: &Program,
-    first: u32,
-) -> Result<crate::engine::Decoded> {
-    engine.memory.restore(engine.gpu)?;
-    engine.set_token(first);
-    let decoded = engine.decode(program, request.prompt.ids.len(), request.tokens)?;
-    let planned = u64::from(program.plan.dispatches_per_token()) * request.tokens as u64;
-    if decoded.dispatches != planned {
-        bail!(
-            "{} dispatches were recorded, the plan has {planned}",
-            decoded.dispatches
-        );
-    }
-    Ok(decoded)
-}
-
 /// The arms once, in the order that [`half_block`] draws, and then the same
 /// backwards; A' is arm A compiled a second time.
 fn blocks(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm],
-    control: &Program,
+    control: &Arm,
     first: u32,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     phase(bar, "warming up");
-    for program in arms.iter().map(|arm| &arm.decode).chain([control]) {
-        element(engine, request, program, first)?;
+    for arm in arms.iter().chain([control]) {
+        Element::run(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
     let start = Instant::now();
@@ -501,28 +550,29 @@ fn blocks(
                 block + 1,
                 request.budget.saturating_sub(spent).as_secs()
             ));
-            let program = if kind == record::Arm::Control {
+            let arm = if kind == record::Arm::Control {
                 control
             } else {
-                &arms[kind.plan()].decode
+                &arms[kind.plan()]
             };
-            let decoded = element(engine, request, program, first)?;
+            let done = Element::run(engine, request, arm, first)?;
             // Every arm does the same work: the tokens of an arm never change.
-            let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
-            let known = tokens.entry(kind.plan()).or_insert_with(|| made.clone());
-            if *known != made {
+            let known = tokens
+                .entry(kind.plan())
+                .or_insert_with(|| done.made.clone());
+            if *known != done.made {
                 bail!(
-                    "block {block}: an arm decoded other tokens than before; the output is not stable"
+                    "block {block}: an arm made other tokens than before; the output is not stable"
                 );
             }
             journal.append(&Line::Sample(record::Sample {
                 block,
                 position: position as u8,
                 arm: kind,
-                tokens: request.tokens as u32,
-                dispatches: decoded.dispatches,
-                wall_ns: decoded.wall_ns,
-                spans: decoded.spans,
+                tokens: done.tokens as u32,
+                dispatches: done.dispatches,
+                wall_ns: done.wall_ns,
+                spans: done.spans,
             }))?;
         }
         longest = longest.max(block_start.elapsed());
@@ -575,7 +625,7 @@ fn sweep(
         }
         let mut slowest = Duration::ZERO;
         for (arm, kind) in arms.iter().zip(KINDS) {
-            engine.memory.fill_kv(engine.gpu, &values);
+            engine.memory.fill_kv(engine.gpu, &values)?;
             engine.set_token(token);
             let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
                 dispatch.label.starts_with("layers.0.")

@@ -28,14 +28,20 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::RmsNorm => Some(source!("rms_norm.wgsl")),
         Role::AddNorm => Some(source!("add_norm.wgsl")),
         Role::KvAppend => Some(source!("kv_append.wgsl")),
+        Role::KvQuantizeInt8 => Some(source!("kv_quantize_int8.wgsl")),
+        Role::SiluMul => Some(source!("silu_mul.wgsl")),
         Role::Rope => Some(source!("rope.wgsl")),
         Role::QkNorm => Some(source!("qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
         Role::Argmax => Some(source!("argmax.wgsl")),
         Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
         Role::QkvFused
+        | Role::QkvFusedScratch
         | Role::Attention
         | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
         | Role::Int4Matmul
         | Role::FusedFfn => None,
     }
@@ -44,7 +50,9 @@ pub const fn body(role: Role) -> Option<Source> {
 /// Functions that a role's body calls and others share.
 pub const fn library(role: Role) -> Option<Source> {
     match role {
-        Role::QkvFused | Role::Rope | Role::QkNormRopeAppend => Some(source!("cos_sin.wgsl")),
+        Role::QkvFused | Role::QkvFusedScratch | Role::Rope | Role::QkNormRopeAppend => {
+            Some(source!("cos_sin.wgsl"))
+        }
         Role::Embedding
         | Role::RmsNorm
         | Role::AddNorm
@@ -54,6 +62,11 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::AttentionCombine
         | Role::Attention
         | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
+        | Role::KvQuantizeInt8
+        | Role::SiluMul
         | Role::Int4Matmul
         | Role::FusedFfn => None,
     }

@@ -38,6 +38,12 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
         &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
         times(&|arm| or_none(arm.prefill_ms, ms)),
     );
+    if let Some(tokens) = run.run.second_turn_tokens {
+        line(
+            &format!("first token of a second turn of {tokens} tokens, ms (median)"),
+            times(&|arm| or_none(arm.second_turn_ms, ms)),
+        );
+    }
     line(
         "**dispatches per token**",
         plans()
