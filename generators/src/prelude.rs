@@ -91,7 +91,7 @@ fn array(variant: Variant, element: Element) -> String {
             (_, Load::Word) => wide(variant.elem.name(), 1),
             (_, Load::Vec2 | Load::Vec4) => wide(variant.elem.name(), 4),
         },
-        Element::Packed => wide("u32", variant.load.words()),
+        Element::Packed => wide("u32", variant.packed_words()),
         Element::F32 => wide("f32", 1),
         Element::I32 => wide("i32", 1),
     }

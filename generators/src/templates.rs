@@ -4,7 +4,7 @@
 
 use crate::RenderError;
 use kernels::{
-    Role, Variant,
+    QuantFormat, Role, Variant,
     variants::{Load, Reduce},
 };
 use serde::Serialize;
@@ -27,6 +27,16 @@ struct Params {
     split: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
+    /// The name of the format of weights, for the opening comment.
+    format: &'static str,
+    /// Bits of a code: `three`, `four` or `eight`.
+    codes: &'static str,
+    /// Eights of weights in one load: `one`, `two` or `four`.
+    eights: &'static str,
+    /// `bias` or `none`.
+    affine: &'static str,
+    /// Type of scales: `f16` or `f32`.
+    scale: &'static str,
 }
 
 /// Name and text of each template.
@@ -34,6 +44,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     (
         "attention.wgsl.tera",
         include_str!("../templates/attention.wgsl.tera"),
+    ),
+    (
+        "embedding.wgsl.tera",
+        include_str!("../templates/embedding.wgsl.tera"),
     ),
     (
         "fused_ffn.wgsl.tera",
@@ -48,8 +62,24 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
     (
-        "quant/q4f16_1.wgsl.tera",
-        include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+        "quant/activations.wgsl.tera",
+        include_str!("../templates/quant/activations.wgsl.tera"),
+    ),
+    (
+        "quant/codes3.wgsl.tera",
+        include_str!("../templates/quant/codes3.wgsl.tera"),
+    ),
+    (
+        "quant/codes4.wgsl.tera",
+        include_str!("../templates/quant/codes4.wgsl.tera"),
+    ),
+    (
+        "quant/codes8.wgsl.tera",
+        include_str!("../templates/quant/codes8.wgsl.tera"),
+    ),
+    (
+        "quant/weights.wgsl.tera",
+        include_str!("../templates/quant/weights.wgsl.tera"),
     ),
 ];
 
@@ -80,6 +110,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::QkNormRopeAppend
         | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
     };
+    // A role without weights uses none of the words that follow from the format.
+    let format = variant.format.unwrap_or(QuantFormat::Q4f16_1);
     let params = Params {
         id: variant.id(),
         reduce: match variant.reduce {
@@ -105,6 +137,23 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             "none"
         },
         k_step: variant.k_step(),
+        format: format.name(),
+        codes: match format {
+            QuantFormat::Affine3G64 => "three",
+            QuantFormat::Q4f16_1
+            | QuantFormat::Q4f32_1
+            | QuantFormat::Q4_0
+            | QuantFormat::Affine4G32
+            | QuantFormat::Affine4G64 => "four",
+            QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => "eight",
+        },
+        eights: match variant.eights_per_load() {
+            1 => "one",
+            2 => "two",
+            _ => "four",
+        },
+        affine: if format.is_affine() { "bias" } else { "none" },
+        scale: format.scale_type().name(),
     };
     let failed = |error: tera::Error| RenderError::Template {
         variant: variant.id(),
@@ -130,6 +179,11 @@ mod tests {
             x: "",
             split: "",
             k_step: 0,
+            format: "",
+            codes: "",
+            eights: "",
+            affine: "",
+            scale: "",
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
         let mut used = BTreeSet::new();
@@ -139,7 +193,10 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "x", "split", "k_step"] {
+        for name in [
+            "id", "reduce", "load", "x", "split", "k_step", "format", "codes", "eights", "affine",
+            "scale",
+        ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

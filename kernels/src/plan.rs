@@ -3,16 +3,19 @@
 //! The engine records exactly this. Totals are computed from it and never
 //! written by hand; the published ones are tests.
 
+mod weights;
+
 use crate::{
     features::Features,
     flag::Settings,
     kv,
-    models::{Family, ModelSpec, Shape, Tensor},
-    quant::Elem,
+    models::{Family, ModelSpec, Tensor},
+    quant::{Elem, QuantFormat},
     role::Role,
-    variants::{ATTENTION_THREADS, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
+use weights::Matrix;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a plan is for.
@@ -29,13 +32,15 @@ pub enum Phase {
     },
 }
 
-/// Which half of a parameter a binding takes.
+/// Which part of a parameter a binding takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// Packed codes of a matrix.
     Words,
     /// Group scales of a matrix.
     Scales,
+    /// Group biases of a matrix in an affine format.
+    Biases,
     /// A vector parameter.
     Vector,
 }
@@ -94,7 +99,7 @@ pub enum Buffer {
         layer: Option<usize>,
         /// Which parameter.
         tensor: Tensor,
-        /// Which half of it.
+        /// Which part of it.
         part: Part,
     },
     /// An activation.
@@ -121,7 +126,7 @@ pub struct Dispatch {
     pub uniform: Vec<u32>,
     /// Workgroups in x, y, z.
     pub grid: [u32; 3],
-    /// Bytes of matrix weights and scales that it reads.
+    /// Bytes of matrix weights, scales and biases that it reads.
     pub weight_bytes: u64,
 }
 
@@ -381,29 +386,24 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The first form of a role that is `wanted`, in the model's format.
-    fn find(&self, role: Role, wanted: impl Fn(&Form) -> bool) -> Option<Variant> {
-        let mut variants = VARIANTS.iter().copied();
-        variants.find(|variant| {
-            variant.role == role
-                && variant
-                    .format
-                    .is_none_or(|format| format == self.spec.format)
-                && variant.elem == Elem::F16
-                && wanted(&variant.form)
-        })
+    /// The base form of a role that reads no weights.
+    fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
+        self.base_in(role, None, label)
     }
 
-    /// The base form of a role, refused where the adapter cannot run it.
-    fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        let Some(variant) = self.find(role, |_| true) else {
-            return Err(PlanError::NoVariant {
-                site: label.to_owned(),
-                role,
-                reasons: format!("it is not written for {}", self.spec.format.name()),
-            });
+    /// The base form of a role for weights of `format`, refused where the adapter
+    /// cannot run it.
+    fn base_in(
+        &self,
+        role: Role,
+        format: Option<QuantFormat>,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
+        let variant = Variant {
+            format,
+            ..Variant::base(role)
         };
-        match variant.check(self.features, 0) {
+        match weights::check(variant, self.features, 0) {
             Ok(()) => Ok(variant),
             Err(reason) => Err(PlanError::NoVariant {
                 site: label.to_owned(),
@@ -414,8 +414,14 @@ impl Builder<'_> {
     }
 
     /// The form of a role that the flags ask for and K (for attention, the head
-    /// dimension) allows.
-    fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
+    /// dimension) and the format of its weights allow.
+    fn choose(
+        &mut self,
+        role: Role,
+        format: Option<QuantFormat>,
+        k: usize,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
         let rowwise = self.settings.get("rowwise").is_on();
         if self.settings.get("texture").is_on() {
@@ -440,11 +446,16 @@ impl Builder<'_> {
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
-            let Some(variant) = self.find(role, |form| form.reduce == reduce && form.load == load)
-            else {
+            let is = |form: &Form| form.role == role && form.reduce == reduce && form.load == load;
+            let Some(&form) = FORMS.iter().find(|&form| is(form)) else {
                 continue;
             };
-            match variant.check(self.features, k) {
+            let variant = Variant {
+                form,
+                format,
+                elem: Elem::F16,
+            };
+            match weights::check(variant, self.features, k) {
                 Ok(()) => {
                     self.used.extend(flag);
                     return Ok(variant);
@@ -472,17 +483,8 @@ impl Builder<'_> {
         fold(groups, self.features.max_workgroups_per_dimension)
     }
 
-    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> (usize, usize, [Buffer; 2], u64) {
-        let Shape::Matrix { rows, k } = self.spec.shape(tensor) else {
-            panic!("{tensor:?} is not a matrix");
-        };
-        let part = |part| Buffer::Param {
-            layer,
-            tensor,
-            part,
-        };
-        let bytes = self.spec.format.matrix_bytes(rows, k);
-        (rows, k, [part(Part::Scales), part(Part::Words)], bytes)
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix {
+        Matrix::of(self.spec, layer, tensor)
     }
 
     fn vector(layer: Option<usize>, tensor: Tensor) -> Buffer {
@@ -495,18 +497,18 @@ impl Builder<'_> {
 
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
-        let variant = self.base(Role::Embedding, label)?;
-        let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
+        let w = self.matrix(None, Tensor::Embedding);
+        let variant = self.base_in(Role::Embedding, Some(w.format), label)?;
         let groups = self.spec.hidden_size.div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
-            buffers: vec![
+            buffers: w.bound(vec![
                 act(Activation::Residual(0)),
                 state(State::Token),
-                scales,
-                words,
-            ],
+                w.scales,
+                w.words,
+            ]),
             uniform: vec![1, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
@@ -534,25 +536,25 @@ impl Builder<'_> {
 
     fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qkv");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
-        let variant = self.choose(Role::QkvFused, k, &label)?;
-        let pairs = rows / 2;
+        let w = self.matrix(Some(layer), Tensor::Qkv);
+        let variant = self.choose(Role::QkvFused, Some(w.format), w.k, &label)?;
+        let pairs = w.rows / 2;
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![
+            buffers: w.bound(vec![
                 act(Activation::Q),
                 Buffer::KvPages { layer },
                 act(Activation::Normed),
-                scales,
-                words,
+                w.scales,
+                w.words,
                 state(State::PositionMap),
                 state(State::PageValues),
                 state(State::InvFreq),
-            ],
+            ]),
             uniform: vec![0, 0, pairs as u32],
             grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }
@@ -655,7 +657,7 @@ impl Builder<'_> {
             (Role::AttentionSplitk, Activation::Partials, splits, splits)
         };
         let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -710,36 +712,40 @@ impl Builder<'_> {
             Some(layer) => format!("layers.{layer}.{site}"),
             None => site.to_owned(),
         };
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
-        let variant = self.choose(Role::Int4Matmul, k, &label)?;
-        let format = self.spec.format;
+        let w = self.matrix(layer, tensor);
+        let variant = self.choose(Role::Int4Matmul, Some(w.format), w.k, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![act(output), act(input), scales, words],
+            buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
             uniform: vec![
-                format.words_per_row(k) as u32,
-                format.scales_per_row(k) as u32,
-                rows as u32,
+                w.format.words_per_row(w.k) as u32,
+                w.format.scales_per_row(w.k) as u32,
+                w.rows as u32,
             ],
-            grid: self.fold(rows.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
+            grid: self.fold(w.rows.div_ceil(variant.outputs_per_workgroup())),
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }
 
     fn fused_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.ffn");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::GateUp);
-        let variant = self.choose(Role::FusedFfn, k, &label)?;
-        let units = rows / 2;
+        let w = self.matrix(Some(layer), Tensor::GateUp);
+        let variant = self.choose(Role::FusedFfn, Some(w.format), w.k, &label)?;
+        let units = w.rows / 2;
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
+            buffers: w.bound(vec![
+                act(Activation::Ffn),
+                act(Activation::Normed),
+                w.scales,
+                w.words,
+            ]),
             uniform: vec![units as u32],
             grid: self.fold(units.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }

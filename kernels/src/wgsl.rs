@@ -6,7 +6,6 @@ use crate::role::Role;
 /// Body of a role that is written by hand; `None` where a template makes it.
 pub const fn body(role: Role) -> Option<&'static str> {
     match role {
-        Role::Embedding => Some(include_str!("../wgsl/embedding.wgsl")),
         Role::RmsNorm => Some(include_str!("../wgsl/rms_norm.wgsl")),
         Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
         Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
@@ -15,7 +14,8 @@ pub const fn body(role: Role) -> Option<&'static str> {
         Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
         Role::Argmax => Some(include_str!("../wgsl/argmax.wgsl")),
         Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
-        Role::QkvFused
+        Role::Embedding
+        | Role::QkvFused
         | Role::Attention
         | Role::AttentionSplitk
         | Role::Int4Matmul

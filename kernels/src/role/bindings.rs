@@ -133,11 +133,12 @@ const fn f32_field(name: &'static str) -> UniformField {
     }
 }
 
-use Element::{Activation, F32, I32, Output, Packed, Scale, WideActivation};
+use Element::{Activation, Bias, F32, I32, Output, Packed, Scale, WideActivation};
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
 /// the workbench adds (the page table of the writers, the RoPE frequencies)
-/// stands after it.
+/// stands after it, and the biases of affine formats last. Shapes of weights are
+/// those of a 4-bit format with groups of 32.
 pub(super) const fn of(role: Role) -> &'static [Binding] {
     match role {
         Role::Embedding => {
@@ -148,6 +149,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[V, D/32]"),
                     read("weights", Packed, "[V, D/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[V, D/32]"),
                 ]
             }
         }
@@ -173,6 +175,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     uniform("{}"),
                     read("page_values", I32, "[pages]"),
                     read("inv_freq", F32, "[HALF_ROTARY]"),
+                    read("biases", Bias, "[Q+2KV, D/32]"),
                 ]
             }
         }
@@ -219,6 +222,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[N, K/32]"),
                     read("weights", Packed, "[N, K/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[N, K/32]"),
                 ]
             }
         }
@@ -230,6 +234,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[2F, D/32]"),
                     read("weights", Packed, "[2F, D/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[2F, D/32]"),
                 ]
             }
         }
