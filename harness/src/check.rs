@@ -9,10 +9,10 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    Dispatch, ModelSpec, Role, Tensor, Variant,
+    Dispatch, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::Side,
     plan::{Activation, Buffer},
-    variants::{Load, Reduce},
+    variants::Reduce,
 };
 use reference::{
     Checkpoint, Expected, Forward, Matrix, Numerics,
@@ -101,16 +101,16 @@ type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 
 /// How a matrix variant adds its products over K.
 pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
-    let width = match variant.load {
-        Load::Word => 8,
-        Load::Vec2 => 16,
-        Load::Vec4 | Load::Texture => 32,
-    };
-    match variant.reduce {
+    let form = match variant.reduce {
         Reduce::Row => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
-            Accumulation::strided(k, variant.threads(), width)
+            Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())
         }
+    };
+    if variant.format.is_some_and(QuantFormat::is_affine) {
+        form.with_bias()
+    } else {
+        form
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 use half::f16;
 use kernels::models::{self, Shape};
 use kernels::{ModelSpec, Tensor};
+use reference::matrix::{Packed, ScaleValues};
 use reference::checkpoint::{Key, Stored};
 use reference::forward::{ForwardError, Trace, TraceRows};
 use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, mlc};
@@ -186,15 +187,7 @@ fn changed(
     let mut tensors = Vec::new();
     for key @ (layer, tensor) in spec.tensors() {
         let mut stored = match spec.shape(tensor) {
-            Shape::Matrix { rows, k } => {
-                let matrix = weights.matrix(layer, tensor);
-                Stored::Matrix {
-                    rows,
-                    k,
-                    words: matrix.words.to_vec(),
-                    scales: matrix.scales.to_vec(),
-                }
-            }
+            Shape::Matrix { .. } => Stored::Matrix(weights.matrix(layer, tensor).to_packed()),
             Shape::Vector { .. } => Stored::Vector(weights.vector(layer, tensor).to_vec()),
         };
         change(&spec, key, &mut stored);
@@ -253,6 +246,13 @@ fn plus_one_on_gammas(weights: &Checkpoint) -> Checkpoint {
     )
 }
 
+fn f16_scales(w: &mut Packed) -> &mut [f16] {
+    match &mut w.scales {
+        ScaleValues::F16(scales) => scales,
+        ScaleValues::F32(_) => panic!("{} has scales in f32", w.format),
+    }
+}
+
 fn swap_gate_up(weights: &Checkpoint) -> Checkpoint {
     fn swap<T>(values: &mut [T]) {
         let half = values.len() / 2;
@@ -262,9 +262,10 @@ fn swap_gate_up(weights: &Checkpoint) -> Checkpoint {
         weights,
         |_| (),
         |_, (_, tensor), stored| {
-            if let (Tensor::GateUp, Stored::Matrix { words, scales, .. }) = (tensor, stored) {
-                swap(words);
-                swap(scales);
+            if let (Tensor::GateUp, Stored::Matrix(w)) = (tensor, stored) {
+                swap(&mut w.words);
+                swap(f16_scales(w));
+                swap(&mut w.biases);
             }
         },
     )
@@ -278,10 +279,11 @@ fn interleave_rope(weights: &Checkpoint) -> Checkpoint {
         weights,
         |_| (),
         |spec, (_, tensor), stored| {
-            if let (Tensor::Qkv, Stored::Matrix { words, scales, .. }) = (tensor, stored) {
+            if let (Tensor::Qkv, Stored::Matrix(w)) = (tensor, stored) {
                 let rows = spec.q_dim() + spec.kv_dim();
-                permute_heads(words, rows, spec.qkv_dim(), spec.head_dim);
-                permute_heads(scales, rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(&mut w.words, rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(f16_scales(w), rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(&mut w.biases, rows, spec.qkv_dim(), spec.head_dim);
             }
         },
     )

@@ -9,9 +9,9 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, FLAGS},
-    models,
+    models::{self, TensorFormat},
     plan::fold,
     variants::WIDE_THREADS,
 };
@@ -224,6 +224,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
+    let spec = &reading(variant, spec);
     let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
     let alone = FLAGS.iter().map(|flag| {
         let on = match flag.name {
@@ -259,6 +260,40 @@ pub fn selection(
         }
     }
     None
+}
+
+/// The model with its matrices of the variant's role in the variant's format.
+fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
+    let mut spec = spec.clone();
+    let Some(format) = variant.format else {
+        return spec;
+    };
+    let tensor = match variant.role {
+        Role::Embedding => Tensor::Embedding,
+        Role::QkvFused => Tensor::Qkv,
+        Role::Int4Matmul => spec.head_tensor(),
+        Role::FusedFfn => Tensor::GateUp,
+        Role::RmsNorm
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionCombine
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::Rope
+        | Role::QkNorm
+        | Role::QkNormRopeAppend
+        | Role::Argmax => return spec,
+    };
+    let all = spec.tensors().into_iter();
+    spec.other_formats = all
+        .filter(|(_, other)| *other == tensor)
+        .map(|(layer, tensor)| TensorFormat {
+            layer,
+            tensor,
+            format,
+        })
+        .collect();
+    spec
 }
 
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {

@@ -21,6 +21,9 @@ use vectors::{VECTORS, Vectors};
 pub const SEED: u64 = 20_251_130;
 /// Cases drawn of a property of a variant.
 pub const DRAWN: usize = 16;
+/// One of how many is drawn of a variant in another format than q4f16_1: forms
+/// are tried in that one, and here what is the format's own.
+const FORMAT_SHARE: usize = 6;
 /// Every simpler case that is tried after a failure is compiled and run.
 const SHRINKS: u32 = 64;
 
@@ -44,8 +47,8 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 /// The cases of a variant.
 pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
-    let properties = PROPERTIES.iter().filter(move |p| p.role == variant.role);
-    let vectors = VECTORS.iter().filter(move |v| v.role == variant.role);
+    let properties = PROPERTIES.iter().filter(move |p| p.holds(variant));
+    let vectors = VECTORS.iter().filter(move |v| v.hold(variant));
     let properties = properties.map(Holds::Property);
     let holds = properties.chain(vectors.map(Holds::Vectors));
     holds.map(move |holds| Case { variant, holds })
@@ -99,10 +102,11 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, else one.
+    /// another case, a share of that where another format is tried, else one.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
         let count = match self.holds {
-            Holds::Property(property) if property.drawn => drawn,
+            Holds::Property(property) if property.drawn && self.variant.in_base_format() => drawn,
+            Holds::Property(property) if property.drawn => drawn.div_ceil(FORMAT_SHARE),
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };
         seeds(base, count)

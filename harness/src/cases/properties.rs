@@ -6,13 +6,13 @@ mod attention;
 use self::attention::{attention, attention_combine, attention_splitk, page_order};
 use super::{
     bench::{Bench, Judged, model},
-    data::{Kind, LOGITS, Packed, Values, WeightKind},
+    data::{Kind, LOGITS, Values, WeightKind},
     roles::{self as cases, Attended, Cache, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use half::f16;
 use kernels::{
-    ModelSpec, Role, Variant,
+    ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
 };
 use proptest::{
@@ -21,6 +21,7 @@ use proptest::{
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 use reference::{
+    Packed,
     numerics::decode,
     roles::{attention::AttentionShape, attention_splitk},
 };
@@ -32,11 +33,19 @@ pub(crate) struct Property {
     /// The last part of its cases' id.
     pub(crate) name: &'static str,
     /// The role.
-    pub(crate) role: Role,
+    role: Role,
     /// Whether a seed draws another case, and not other data of the same one.
     pub(crate) drawn: bool,
     /// Runs the case of a seed.
     pub(crate) run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>,
+}
+
+impl Property {
+    /// Whether it is tried on a variant: fixed shapes are about the form, so they
+    /// are tried in one format.
+    pub(crate) fn holds(&self, variant: Variant) -> bool {
+        self.role == variant.role && (self.drawn || variant.in_base_format())
+    }
 }
 
 const fn drawn(role: Role, run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>) -> Property {
@@ -140,7 +149,7 @@ fn require(judged: Result<Vec<Judged>>) -> Result<()> {
 /// covers a row evenly.
 const GROUPS: [usize; 9] = [1, 2, 3, 5, 7, 11, 17, 23, 47];
 
-/// A width of whole groups.
+/// A width of whole groups of 32.
 fn widths() -> impl Strategy<Value = usize> {
     select(&GROUPS[..]).prop_map(|groups| groups * 32)
 }
@@ -148,9 +157,14 @@ fn widths() -> impl Strategy<Value = usize> {
 /// Multiples of what a variant needs of K.
 fn widths_for(variant: Variant) -> BoxedStrategy<usize> {
     match variant.k_step() {
-        32 => widths().boxed(),
+        group @ ..=64 => select(&GROUPS[..]).prop_map(move |n| n * group).boxed(),
         step => select(&[1, 2, 3][..]).prop_map(move |n| n * step).boxed(),
     }
+}
+
+/// The format of a variant that reads weights.
+fn format_of(variant: Variant) -> QuantFormat {
+    variant.format.expect("a role with weights has a format")
 }
 
 /// The dispatch limit of every device.
@@ -220,9 +234,9 @@ struct Product {
 
 impl Product {
     /// Matrix and activations; no element of the product exceeds `most`.
-    fn operands(&self, most: f64) -> (Packed, Vec<f16>) {
+    fn operands(&self, variant: Variant, most: f64) -> (Packed, Vec<f16>) {
         let mut values = Values(self.seed);
-        let w = values.packed(self.rows, self.k, self.weights);
+        let w = values.packed(format_of(variant), self.rows, self.k, self.weights);
         let x = match self.weights {
             // Nearly equal activations: the sum is small, its parts are not.
             WeightKind::Cancelling => (0..self.k)
@@ -238,12 +252,19 @@ impl Product {
     }
 }
 
+/// Products of widths that a variant takes. In another format than q4f16_1 few are
+/// drawn, so activations are of kinds that let every weight show.
 fn products(
-    k: impl Strategy<Value = usize>,
+    variant: Variant,
     rows: impl Strategy<Value = usize>,
 ) -> impl Strategy<Value = Product> {
-    let kinds = (select(&WeightKind::ALL[..]), select(&Kind::ALL[..]));
-    (k, rows, kinds, max_groups(), any::<u64>()).prop_map(
+    let x = if variant.in_base_format() {
+        &Kind::ALL[..]
+    } else {
+        &[Kind::Ordinary, Kind::OutlierChannels, Kind::Large]
+    };
+    let kinds = (select(&WeightKind::ALL[..]), select(x));
+    (widths_for(variant), rows, kinds, max_groups(), any::<u64>()).prop_map(
         |(k, rows, (weights, x), max_groups, seed)| Product {
             k,
             rows,
@@ -262,9 +283,9 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
     draw.judge(
         bench,
         variant,
-        products(widths_for(variant), rows()),
+        products(variant, rows()),
         |bench, variant, case| {
-            let (w, x) = case.operands(60_000.0);
+            let (w, x) = case.operands(variant, 60_000.0);
             bench.max_groups = case.max_groups;
             require(cases::int4_matmul(bench, variant, &w, &x))
         },
@@ -278,12 +299,12 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         bench,
         variant,
         {
-            let products = products(widths_for(variant), widths_f().prop_map(|f| 2 * f));
+            let products = products(variant, widths_f().prop_map(|f| 2 * f));
             (products, short())
         },
         |bench, variant, (case, short)| {
             // Gate and up of at most 200 have a product that f16 holds.
-            let (w, x) = case.operands(200.0);
+            let (w, x) = case.operands(variant, 200.0);
             bench.max_groups = case.max_groups;
             let units = case.rows / 2 - short;
             require(cases::fused_ffn(bench, variant, &w, &x, units))
@@ -295,7 +316,7 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
 fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let (units, k) = (1024, 96);
     let mut values = Values(draw.seed);
-    let w = values.packed(2 * units, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
     let x = values.f16s(k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
@@ -306,10 +327,10 @@ fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
     draw.judge(
         bench,
         variant,
-        (products(widths(), vocabularies()), 1_usize..4),
+        (products(variant, vocabularies()), 1_usize..4),
         |bench, variant, (case, tokens)| {
             let mut values = Values(case.seed);
-            let w = values.packed(case.rows, case.k, case.weights);
+            let w = values.packed(format_of(variant), case.rows, case.k, case.weights);
             bench.max_groups = case.max_groups;
             let mut ids = vec![case.rows as u32 - 1];
             ids.extend((1..*tokens).map(|_| values.below(case.rows) as u32));
@@ -323,7 +344,7 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         bench,
         variant,
         {
-            let products = products(widths_for(variant), Just(0));
+            let products = products(variant, Just(0));
             (heads(), products, select(&[0_usize, 3][..]))
         },
         |bench, variant, (heads, case, offset)| {
@@ -336,10 +357,15 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
                 ..case.clone()
             };
             // A rotation can grow an element by sqrt(2).
-            let (w, x) = product.operands(40_000.0);
+            let (w, x) = product.operands(variant, 40_000.0);
             let mut values = Values(case.seed);
             bench.max_groups = case.max_groups;
-            for position in edges(&spec) {
+            let positions = if variant.in_base_format() {
+                edges(&spec)
+            } else {
+                vec![last_slot(&spec)]
+            };
+            for position in positions {
                 let cache = Cache::empty(&spec, values.permutation(spec.max_pages), *offset);
                 require(cases::qkv_fused(
                     bench, variant, &spec, &w, &x, &cache, position,
@@ -355,7 +381,7 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
 fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
-    let w = values.packed(vocab, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
     let x = values.f16s(k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
@@ -370,7 +396,7 @@ fn embedding_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usiz
     } else {
         (96, WHOLE)
     };
-    let w = values.packed(vocab, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
     bench.max_groups = max_groups;
     let ids = [0, 1, vocab as u32 / 2, vocab as u32 - 1];
     require(cases::embedding(bench, variant, &w, &ids))

@@ -2,8 +2,7 @@
 //! reference expects of exactly these operands.
 
 use super::{
-    bench::{Bench, Judged, model, set},
-    data::Packed,
+    bench::{Bench, Judged, Operands, model, set},
 };
 use crate::{
     check::{head_form, merges, norm_form, score_form, sum_form},
@@ -18,7 +17,7 @@ use kernels::{
     plan::fold,
 };
 use reference::{
-    Expected,
+    Expected, Packed,
     bounds::{Store, Trig},
     numerics::decode,
     roles::{
@@ -177,6 +176,17 @@ pub(crate) fn qk_norm(
 
 // ---- matrices ----
 
+/// Operands of a role and the parts of its matrix.
+fn with_weights<'a>(mut operands: Operands<'a>, w: &'a Packed) -> Operands<'a> {
+    let w = w.matrix();
+    operands.push(("scales", Operand::Data(w.scales.bytes())));
+    operands.push(("weights", Operand::data(w.words)));
+    if w.format.is_affine() {
+        operands.push(("biases", Operand::data(w.biases)));
+    }
+    operands
+}
+
 /// `w` `[V, D]` as the head.
 pub(crate) fn int4_matmul(
     bench: &mut Bench<'_>,
@@ -193,9 +203,8 @@ pub(crate) fn int4_matmul(
     let operands = vec![
         ("out", Operand::output::<f16>(w.rows)),
         ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
     ];
+    let operands = with_weights(operands, w);
     let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
     let form = sum_form(variant, w.k);
     let expected = int4_matmul::expected(w.matrix(), &decode(x), form, Store::F16);
@@ -224,9 +233,8 @@ pub(crate) fn fused_ffn(
     let operands = vec![
         ("out", Operand::output::<f16>(f)),
         ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
     ];
+    let operands = with_weights(operands, w);
     let mut found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
     let rest = found.split_off(units);
     ensure!(
@@ -257,9 +265,8 @@ pub(crate) fn embedding(
     let operands = vec![
         ("out", Operand::output::<f16>(ids.len() * w.k)),
         ("ids", Operand::data(ids)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
     ];
+    let operands = with_weights(operands, w);
     let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
     let rows: Vec<Expected> = ids
         .iter()
@@ -292,12 +299,11 @@ pub(crate) fn qkv_fused(
         ("q_out", Operand::output::<f16>(spec.q_dim())),
         ("kv_pages", Operand::data(&before)),
         ("x", Operand::data(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
         ("inv_freq", Operand::data(&inv_freq)),
     ];
+    let operands = with_weights(operands, w);
     let found = bench.run(variant, spec, dispatch, operands)?;
     let after = found.halves("kv_pages").split_off(cache.offset);
     let at = |side| -> Result<Vec<f16>> {

@@ -107,10 +107,14 @@ impl Memory {
             let parts: Vec<(Part, &[u8])> = match self.spec.shape(tensor) {
                 Shape::Matrix { .. } => {
                     let matrix = weights.matrix(layer, tensor);
-                    vec![
+                    let mut parts = vec![
                         (Part::Words, bytemuck::cast_slice(matrix.words)),
-                        (Part::Scales, bytemuck::cast_slice(matrix.scales)),
-                    ]
+                        (Part::Scales, matrix.scales.bytes()),
+                    ];
+                    if matrix.format.is_affine() {
+                        parts.push((Part::Biases, bytemuck::cast_slice(matrix.biases)));
+                    }
+                    parts
                 }
                 Shape::Vector { .. } => {
                     vec![(

@@ -230,6 +230,12 @@ impl Variant {
             .expect("every role has a variant")
     }
 
+    /// Whether its weights, if it reads any, are in the format that every form is
+    /// written for.
+    pub fn in_base_format(&self) -> bool {
+        self.format.is_none_or(|format| format == QuantFormat::Q4f16_1)
+    }
+
     /// Its bindings in `@binding` order: those of its role, without the biases of
     /// affine formats where its format has none.
     pub fn bindings(&self) -> impl Iterator<Item = &'static Binding> {
