@@ -1,8 +1,9 @@
-//! Checkpoint folders of any kind: their errors, and reading of their JSON.
+//! Checkpoint folders of either kind: reading one, and what both have in common.
 
 pub(crate) mod fields;
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
+use crate::{mlc, mlx};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -71,6 +72,12 @@ pub enum FolderError {
         /// Why.
         cause: CheckpointError,
     },
+    /// A folder without a configuration.
+    #[error("{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)", mlc::CONFIG, mlx::CONFIG)]
+    NoCheckpoint {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The folder to write to has something in it.
     #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
     NotEmpty {
@@ -106,6 +113,22 @@ pub(crate) fn field(
         expected: expected.to_string(),
         found: found.to_string(),
         advice,
+    }
+}
+
+/// Reads an MLC or an MLX checkpoint folder, by its configuration.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    if dir.join(mlc::CONFIG).exists() {
+        mlc::read(dir, progress)
+    } else if dir.join(mlx::CONFIG).exists() {
+        mlx::read(dir, progress)
+    } else {
+        Err(FolderError::NoCheckpoint {
+            dir: dir.to_owned(),
+        })
     }
 }
 

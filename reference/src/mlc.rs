@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-const CONFIG: &str = "mlc-chat-config.json";
+/// The file that makes a folder an MLC checkpoint.
+pub const CONFIG: &str = "mlc-chat-config.json";
 /// The index's name now and of old, in the order they are looked for.
 const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 /// What this workbench adds to a folder it writes: the title and its reasons.

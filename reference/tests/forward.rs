@@ -6,10 +6,10 @@ mod support;
 use half::f16;
 use kernels::models::{self, Shape};
 use kernels::{ModelSpec, Tensor};
-use reference::matrix::{Packed, ScaleValues};
 use reference::checkpoint::{Key, Stored};
 use reference::forward::{ForwardError, Trace, TraceRows};
-use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, mlc};
+use reference::matrix::{Packed, ScaleValues};
+use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, folder};
 use std::collections::BTreeMap;
 use support::{Array, golden, max_difference, safetensors};
 
@@ -32,7 +32,7 @@ impl Case {
     fn load(name: &str) -> Option<Self> {
         let dir = golden(name)?;
         Some(Self {
-            weights: mlc::read(&dir, &|_, _| ()).expect("golden checkpoint is whole"),
+            weights: folder::read(&dir, &|_, _| ()).expect("golden checkpoint is whole"),
             expected: safetensors(&dir.join("expected.safetensors")),
         })
     }
@@ -177,6 +177,11 @@ fn qwen3_tiny() {
     matches_golden("qwen3-tiny");
 }
 
+#[test]
+fn qwen3_mlx_tiny() {
+    matches_golden("qwen3-mlx-tiny");
+}
+
 /// The same weights after a change of the model and of each parameter.
 fn changed(
     weights: &Checkpoint,
@@ -203,7 +208,7 @@ type Mistake = (&'static str, fn(&Checkpoint) -> Checkpoint);
 /// Mistakes of weights or layout that the limits above must not let pass.
 #[test]
 fn mistakes_exceed_the_limits() {
-    for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny"] {
+    for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny", "qwen3-mlx-tiny"] {
         let Some(case) = Case::load(name) else {
             continue;
         };
