@@ -4,7 +4,7 @@
 
 use crate::RenderError;
 use kernels::{
-    QuantFormat, Role, Variant,
+    Elem, QuantFormat, Role, Variant,
     variants::{Load, Reduce},
 };
 use serde::Serialize;
@@ -127,6 +127,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         },
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",

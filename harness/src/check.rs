@@ -9,7 +9,7 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    Dispatch, ModelSpec, QuantFormat, Role, Tensor, Variant,
+    Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::Side,
     plan::{Activation, Buffer},
     variants::Reduce,
@@ -114,6 +114,14 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     }
 }
 
+/// How a variant stores activations.
+pub fn store(variant: Variant) -> Store {
+    match variant.elem {
+        Elem::F16 => Store::F16,
+        Elem::F32 => Store::F32,
+    }
+}
+
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
     Accumulation::strided(d, variant.threads(), 1)
@@ -166,7 +174,7 @@ fn judge(
         Role::Embedding => vec![(
             "",
             act(bound(0)).to_vec(),
-            embedding::expected(matrix(), token)?,
+            embedding::expected(matrix(), token, variant.elem)?,
         )],
         Role::RmsNorm => vec![(
             "",
@@ -176,13 +184,19 @@ fn judge(
                 &param_vector(weights, dispatch),
                 eps,
                 wide,
-                Store::F16,
+                store(variant),
             ),
         )],
         Role::AddNorm => {
             let gamma = param_vector(weights, dispatch);
-            let expected =
-                add_norm::expected(act(bound(0)), act(bound(1)), &gamma, eps, wide, Store::F16);
+            let expected = add_norm::expected(
+                act(bound(0)),
+                act(bound(1)),
+                &gamma,
+                eps,
+                wide,
+                store(variant),
+            );
             vec![
                 ("residual", act(bound(4)).to_vec(), expected.residual),
                 ("normed", act(bound(3)).to_vec(), expected.normed),
@@ -191,13 +205,13 @@ fn judge(
         Role::Int4Matmul => {
             let w = matrix();
             let expected =
-                int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+                int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::FusedFfn => {
             let w = matrix();
             let expected =
-                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::QkvFused => {
@@ -205,7 +219,7 @@ fn judge(
             let form = qkv_fused::QkvForm {
                 sum: sum_form(variant, w.k),
                 trig: Trig::CONFORMANT,
-                store: Store::F16,
+                store: store(variant),
             };
             let expected = qkv_fused::expected(
                 w,
@@ -224,7 +238,7 @@ fn judge(
             let after = shape.split(act(bound(0)));
             let normed = |x: &[f64], gamma: &[f64]| {
                 let form = head_form(variant, spec.head_dim);
-                qk_norm::expected(x, gamma, eps, form, Store::F16)
+                qk_norm::expected(x, gamma, eps, form, store(variant))
             };
             vec![
                 ("q", after.q.to_vec(), normed(before.q, &q_gamma)),
@@ -237,7 +251,7 @@ fn judge(
             let form = qkv_fused::QkvForm {
                 sum: head_form(variant, spec.head_dim),
                 trig: Trig::CONFORMANT,
-                store: Store::F16,
+                store: store(variant),
             };
             let expected = qk_norm_rope_append::expected(
                 act(bound(2)),
@@ -258,7 +272,7 @@ fn judge(
             let table = rope::Rope::of(spec);
             let rotated = |x: &[f64]| {
                 let zero = vec![0.0; x.len()];
-                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, Store::F16)
+                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, store(variant))
             };
             vec![
                 ("q", act(bound(0)).to_vec(), rotated(qkv.q)),
@@ -300,7 +314,7 @@ fn judge(
                 let form = attention::AttentionForm {
                     score,
                     merges,
-                    store: Store::F16,
+                    store: store(variant),
                 };
                 attention::expected(act(bound(0)), &k, &v, shape, form)
             } else {
@@ -312,7 +326,7 @@ fn judge(
         Role::AttentionCombine => {
             let parts = dispatch.uniform[0] as usize;
             let expected =
-                attention_combine::expected(act(bound(0)), spec.head_dim, parts, Store::F16);
+                attention_combine::expected(act(bound(0)), spec.head_dim, parts, store(variant));
             vec![("", act(bound(1)).to_vec(), expected)]
         }
         Role::Argmax => {
@@ -494,7 +508,7 @@ impl Expectation {
     /// # Errors
     /// A reference that cannot run the model, or NaN in its logits.
     pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize) -> Result<Self> {
-        let mut faithful = Forward::new(weights, Numerics::Faithful)?;
+        let mut faithful = Forward::new(weights, Numerics::Faithful(Elem::F16))?;
         let mut formula = Forward::new(weights, Numerics::Formula)?;
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;

@@ -17,9 +17,8 @@ use crate::{
 use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Settings, plan::Buffer};
 use reference::{
-    Checkpoint, Forward, Numerics,
+    Checkpoint, Forward, Numerics, folder,
     forward::{Trace, TraceRows},
-    folder,
     golden::{Golden, Values},
     roles::argmax,
 };

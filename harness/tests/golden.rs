@@ -252,7 +252,10 @@ fn folders_of_another_form_are_errors() {
     refused(&empty.path().join("nowhere"), "no such folder");
     refused(empty.path(), "it has no expected.safetensors");
     std::fs::write(empty.path().join("expected.safetensors"), []).expect("written");
-    refused(empty.path(), "neither mlc-chat-config.json (MLC) nor config.json (MLX)");
+    refused(
+        empty.path(),
+        "neither mlc-chat-config.json (MLC) nor config.json (MLX)",
+    );
     type Change = fn(&mut Tensors);
     let changes: [(&str, Change); 5] = [
         ("no prompt", |tensors| tensors.clear()),

@@ -1,7 +1,7 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{features::Features, suggest};
+use crate::{Elem, features::Features, suggest};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,6 +157,14 @@ pub const FLAGS: &[Flag] = &[
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
         values: Values::Switch,
         default: |_| Value::On,
+        excludes: &[],
+        metric: Metric::Decode,
+    },
+    Flag {
+        name: "elem",
+        doc: "type of activations, KV cache and gammas; sums are f32 in either",
+        values: Values::Names(&["f16", "f32"]),
+        default: |features| named(&["f16", "f32"], if features.shader_f16 { 0 } else { 1 }),
         excludes: &[],
         metric: Metric::Decode,
     },
@@ -345,6 +353,15 @@ impl Settings {
             .unwrap_or_else(|| panic!("flag {name} is not in the table"))
     }
 
+    /// The type of activations.
+    pub fn elem(&self) -> Elem {
+        if self.get("elem").is_on() {
+            Elem::F32
+        } else {
+            Elem::F16
+        }
+    }
+
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()
@@ -447,6 +464,8 @@ mod tests {
     fn arms_are_off_against_default_or_first_on() {
         let splitk = Flag::find("splitk").expect("a flag");
         assert_eq!(splitk.arms(&CPU), [Value::Off, Value::Count(8)], "default");
+        let elem = Flag::find("elem").expect("a flag").arms(&CPU);
+        assert_eq!(elem.map(|v| v.to_string()), ["f16", "f32"], "names");
         let vec4 = Flag::find("vec4").expect("a flag");
         assert_eq!(vec4.arms(&CPU), [Value::Off, Value::On], "first on value");
     }
@@ -473,6 +492,8 @@ mod tests {
             ("splitkk", "did you mean `splitk`"),
             ("ctx=4", "is a setting"),
             ("vec4=maybe", "expected 0 or 1"),
+            ("elem=f64", "expected one of f16, f32"),
+            ("elem=0", "expected one of f16, f32"),
         ] {
             let error = parse_choice(text, &mut none).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");

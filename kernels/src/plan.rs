@@ -6,17 +6,18 @@
 mod weights;
 
 use crate::{
+    Elem,
     features::Features,
     flag::Settings,
     kv,
     models::{Family, ModelSpec, Tensor},
-    quant::{Elem, QuantFormat},
+    quant::QuantFormat,
     role::Role,
     variants::{ATTENTION_THREADS, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
-use weights::Matrix;
 use std::collections::{BTreeMap, BTreeSet};
+use weights::Matrix;
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +140,8 @@ pub struct Plan {
     pub dispatches: Vec<Dispatch>,
     /// Parts of split-K attention; 0 without.
     pub splits: usize,
+    /// Type of activations, KV cache and gammas.
+    pub elem: Elem,
 }
 
 /// Totals of a plan, for people and for `--json`.
@@ -227,6 +230,7 @@ impl Plan {
             phase,
             dispatches: builder.dispatches,
             splits,
+            elem: settings.elem(),
         })
     }
 
@@ -254,7 +258,8 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer (f16 unless [`Activation::Partials`]).
+/// Elements of an activation buffer, whose type is that of the plan, and f32 for
+/// [`Activation::Partials`].
 pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
     match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
@@ -401,6 +406,7 @@ impl Builder<'_> {
     ) -> Result<Variant, PlanError> {
         let variant = Variant {
             format,
+            elem: self.settings.elem(),
             ..Variant::base(role)
         };
         match weights::check(variant, self.features, 0) {
@@ -453,7 +459,7 @@ impl Builder<'_> {
             let variant = Variant {
                 form,
                 format,
-                elem: Elem::F16,
+                elem: self.settings.elem(),
             };
             match weights::check(variant, self.features, k) {
                 Ok(()) => {

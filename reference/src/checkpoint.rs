@@ -296,8 +296,9 @@ fn fits(stored: &Stored, expected: Shape, format: QuantFormat) -> bool {
                 && matrix.matrix().check().is_ok()
         }
         (Stored::Vector(values), Shape::Vector { len }) => values.len() == len,
-        (Stored::Matrix(_), Shape::Vector { .. })
-        | (Stored::Vector(_), Shape::Matrix { .. }) => false,
+        (Stored::Matrix(_), Shape::Vector { .. }) | (Stored::Vector(_), Shape::Matrix { .. }) => {
+            false
+        }
     }
 }
 
@@ -379,7 +380,8 @@ mod tests {
         assert_eq!(build(&|_| ()), Ok(()), "whole");
         let error = build(&|t| drop(t.remove(&(Some(1), Tensor::Down)))).expect_err("missing");
         assert_eq!(
-            error, "parameter model.layers.1.mlp.down_proj is missing; expected a matrix [64, 96] in q4f16_1",
+            error,
+            "parameter model.layers.1.mlp.down_proj is missing; expected a matrix [64, 96] in q4f16_1",
             "missing"
         );
         let error = build(&|t| {

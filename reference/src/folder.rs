@@ -73,7 +73,11 @@ pub enum FolderError {
         cause: CheckpointError,
     },
     /// A folder without a configuration.
-    #[error("{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)", mlc::CONFIG, mlx::CONFIG)]
+    #[error(
+        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)",
+        mlc::CONFIG,
+        mlx::CONFIG
+    )]
     NoCheckpoint {
         /// The folder.
         dir: PathBuf,

@@ -6,9 +6,9 @@ mod common;
 use common::{GgufFile, string, tiny_gguf, tiny_llama, weight};
 use kernels::models::Tensor;
 use proptest::prelude::*;
-use reference::matrix::Scales;
 use reference::convert;
 use reference::gguf::{BlockType, Gguf, GgufError};
+use reference::matrix::Scales;
 use reference::quantise;
 
 fn refused(bytes: Vec<u8>) -> String {

@@ -43,9 +43,13 @@ fn split(spec: &ModelSpec, layer: Option<usize>, tensor: Tensor) -> Vec<(String,
     let name = spec.param_name(layer, tensor);
     let name = name.trim_end_matches(".weight");
     match tensor {
-        Tensor::Qkv => [("q", spec.q_dim()), ("k", spec.kv_dim()), ("v", spec.kv_dim())]
-            .map(|(part, rows)| (name.replace("qkv_proj", &format!("{part}_proj")), rows))
-            .to_vec(),
+        Tensor::Qkv => [
+            ("q", spec.q_dim()),
+            ("k", spec.kv_dim()),
+            ("v", spec.kv_dim()),
+        ]
+        .map(|(part, rows)| (name.replace("qkv_proj", &format!("{part}_proj")), rows))
+        .to_vec(),
         Tensor::GateUp => ["gate", "up"]
             .map(|part| {
                 let name = name.replace("gate_up_proj", &format!("{part}_proj"));
@@ -171,7 +175,11 @@ fn a_folder_reads_back_as_it_was() {
         all.push(("vision_tower.w".into(), "I64", vec![1], vec![0; 8]));
         write(dir.path(), &config(&spec()), &all, shards);
         let read = read(dir.path()).expect("whole");
-        assert_eq!(read.payload_sha256(), weights.payload_sha256(), "every byte");
+        assert_eq!(
+            read.payload_sha256(),
+            weights.payload_sha256(),
+            "every byte"
+        );
         let of = |spec: &ModelSpec| (spec.format, spec.other_formats.clone());
         assert_eq!(of(read.spec()), of(&spec()), "every format");
         assert_eq!(read.spec().stop_ids, [2], "stop ids");
@@ -184,7 +192,9 @@ fn bf16_is_rounded_to_f16_and_refused_where_it_overflows() {
     let norm = |values: [f32; 2]| {
         let dir = TempDir::new().expect("a folder");
         let mut all = tensors(&weights);
-        let tensor = all.iter_mut().find(|(name, ..)| name == "model.norm.weight");
+        let tensor = all
+            .iter_mut()
+            .find(|(name, ..)| name == "model.norm.weight");
         let (_, dtype, shape, data) = tensor.expect("the norm");
         let rest = values.into_iter().cycle().take(shape[0]);
         let rest: Vec<bf16> = rest.map(bf16::from_f32).collect();
@@ -212,15 +222,22 @@ fn wrong_folders_are_named() {
         write(dir.path(), &config, &all, false);
         read(dir.path()).expect_err("a change that matters")
     };
-    let of = |name: &'static str| move |all: &[TensorData]| {
-        all.iter().position(|(known, ..)| known == name).expect(name)
+    let of = |name: &'static str| {
+        move |all: &[TensorData]| {
+            all.iter()
+                .position(|(known, ..)| known == name)
+                .expect(name)
+        }
     };
     let q = of("model.layers.0.self_attn.q_proj.weight");
     type Change<'a> = &'a dyn Fn(&Path, &mut Value, &mut Vec<TensorData>);
     let cases: [(&str, Change<'_>); 12] = [
-        ("q_proj.weight (a matrix [128, 64]) is missing", &|_, _, all| {
-            all.remove(q(all));
-        }),
+        (
+            "q_proj.weight (a matrix [128, 64]) is missing",
+            &|_, _, all| {
+                all.remove(q(all));
+            },
+        ),
         ("did you mean hidden_size?", &|_, config, _| {
             config["hiden_size"] = json!(64);
         }),
@@ -240,11 +257,19 @@ fn wrong_folders_are_named() {
             config["quantization"]["model.layers.0.self_attn.k_proj"] =
                 json!({"bits": 4, "group_size": 64});
         }),
-        ("expected an object with bits and group_size", &|_, config, _| {
-            config["quantization"]["model.layers.1.self_attn.o_proj"] = json!(false);
-        }),
+        (
+            "expected an object with bits and group_size",
+            &|_, config, _| {
+                config["quantization"]["model.layers.1.self_attn.o_proj"] = json!(false);
+            },
+        ),
         ("is unknown to", &|_, _, all| {
-            all.push(("model.layers.2.norm.weight".into(), "F16", vec![1], vec![0; 2]));
+            all.push((
+                "model.layers.2.norm.weight".into(),
+                "F16",
+                vec![1],
+                vec![0; 2],
+            ));
         }),
         ("dtype: expected U32, found F32", &|_, _, all| {
             let q = q(all);
@@ -279,7 +304,10 @@ fn hostile_headers_are_refused() {
         assert!(error.contains(part), "expected `{part}` in {error}");
     };
     refused(b"short", "expected a header");
-    refused(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "header length");
+    refused(
+        &[&u64::MAX.to_le_bytes()[..], b"{}"].concat(),
+        "header length",
+    );
     refused(&[&2_u64.to_le_bytes()[..], b"[]"].concat(), "map");
     refused(&whole[..whole.len() - 1], "a range within");
     let header = |entries: Value, data: usize| {
@@ -287,15 +315,22 @@ fn hostile_headers_are_refused() {
         let len = (header.len() as u64).to_le_bytes();
         [&len[..], &header, &vec![0; data]].concat()
     };
-    let tensor = |dtype: &str, shape: Value, offsets: Value| {
-        json!({"dtype": dtype, "shape": shape, "data_offsets": offsets})
-    };
+    let tensor = |dtype: &str, shape: Value, offsets: Value| json!({"dtype": dtype, "shape": shape, "data_offsets": offsets});
     let one = |tensor: Value| header(json!({"w": tensor}), 8);
-    refused(&one(tensor("F16", json!([4]), json!([8, 0]))), "a range within");
-    refused(&one(tensor("F16", json!([3]), json!([0, 8]))), "the bytes of F16 [3]");
+    refused(
+        &one(tensor("F16", json!([4]), json!([8, 0]))),
+        "a range within",
+    );
+    refused(
+        &one(tensor("F16", json!([3]), json!([0, 8]))),
+        "the bytes of F16 [3]",
+    );
     let huge = json!([u64::MAX, 3]);
     refused(&one(tensor("F16", huge, json!([0, 8]))), "the bytes of F16");
-    refused(&one(tensor("F16", json!([-1]), json!([0, 8]))), "invalid value");
+    refused(
+        &one(tensor("F16", json!([-1]), json!([0, 8]))),
+        "invalid value",
+    );
     let overlapping = json!({
         "a": tensor("F16", json!([4]), json!([0, 8])),
         "b": tensor("F16", json!([1]), json!([6, 8])),
@@ -315,7 +350,16 @@ fn an_index_that_points_elsewhere_is_refused() {
         let error = read(dir.path()).expect_err(part);
         assert!(error.contains(part), "expected `{part}` in {error}");
     };
-    refused(text.replace("a.safetensors", "../a.safetensors"), "names of files");
-    refused(text.replacen("a.safetensors", "b.safetensors", 1), "a tensor of");
-    refused(text.replace("b.safetensors", "c.safetensors"), "c.safetensors");
+    refused(
+        text.replace("a.safetensors", "../a.safetensors"),
+        "names of files",
+    );
+    refused(
+        text.replacen("a.safetensors", "b.safetensors", 1),
+        "a tensor of",
+    );
+    refused(
+        text.replace("b.safetensors", "c.safetensors"),
+        "c.safetensors",
+    );
 }

@@ -43,7 +43,8 @@ fn q4f16_1_equals_golden() {
 /// Codes and weights of MLX's matrices, with scales as they are in f16.
 #[test]
 fn affine_weights_equal_golden() {
-    let golden = Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
+    let golden =
+        Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
     let mut cases = 0;
     for &format in QuantFormat::ALL.iter().filter(|f| f.is_affine()) {
         let case = format!("mlx.8x256.b{}.g{}.f16", format.bits(), format.group_size());
@@ -79,7 +80,8 @@ fn affine_weights_equal_golden() {
 /// Every 3-bit code in every phase of its stream.
 #[test]
 fn three_bit_streams_equal_golden() {
-    let golden = Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
+    let golden =
+        Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
     let codes = golden.u8("mlx.stream3.codes").expect("codes");
     let (rows, k) = (codes.shape[0], codes.shape[1]);
     let w = Packed {
@@ -94,7 +96,10 @@ fn three_bit_streams_equal_golden() {
     let mut row = vec![0.0; k];
     for (r, codes) in codes.data.chunks_exact(k).enumerate() {
         w.matrix().row_into(r, &mut row);
-        assert!(row.iter().zip(codes).all(|(w, &c)| *w == f32::from(c)), "row {r}");
+        assert!(
+            row.iter().zip(codes).all(|(w, &c)| *w == f32::from(c)),
+            "row {r}"
+        );
     }
 }
 

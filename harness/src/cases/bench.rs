@@ -9,7 +9,7 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
+    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, FLAGS},
     models::{self, TensorFormat},
     plan::fold,
@@ -225,8 +225,11 @@ pub fn selection(
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
     let spec = &reading(variant, spec);
-    let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
-    let alone = FLAGS.iter().map(|flag| {
+    let mut off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
+    let elem = Flag::find("elem").expect("a flag");
+    let elem = elem.parse(variant.elem.name()).expect("a type");
+    off.insert("elem", elem);
+    let alone = FLAGS.iter().filter(|flag| flag.name != "elem").map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
             _ => flag.first_on(),

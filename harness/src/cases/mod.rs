@@ -12,7 +12,7 @@ pub use bench::{Bench, Edit, model, selection};
 
 use crate::model::split_mix;
 use anyhow::{Context as _, Result, anyhow};
-use kernels::{Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
@@ -21,9 +21,6 @@ use vectors::{VECTORS, Vectors};
 pub const SEED: u64 = 20_251_130;
 /// Cases drawn of a property of a variant.
 pub const DRAWN: usize = 16;
-/// One of how many is drawn of a variant in another format than q4f16_1: forms
-/// are tried in that one, and here what is the format's own.
-const FORMAT_SHARE: usize = 6;
 /// Every simpler case that is tried after a failure is compiled and run.
 const SHRINKS: u32 = 64;
 
@@ -102,11 +99,18 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, a share of that where another format is tried, else one.
+    /// another case, else one. A form is drawn fully in q4f16_1 and f16, a share of
+    /// that in every other format or type, and once in another format and type.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
+        let variant = self.variant;
+        let share = match (variant.in_base_format(), variant.elem) {
+            (true, Elem::F16) => 1,
+            (true, Elem::F32) => 4,
+            (false, Elem::F16) => 6,
+            (false, Elem::F32) => drawn.max(1),
+        };
         let count = match self.holds {
-            Holds::Property(property) if property.drawn && self.variant.in_base_format() => drawn,
-            Holds::Property(property) if property.drawn => drawn.div_ceil(FORMAT_SHARE),
+            Holds::Property(property) if property.drawn => drawn.div_ceil(share),
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };
         seeds(base, count)

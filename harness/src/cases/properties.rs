@@ -10,7 +10,6 @@ use super::{
     roles::{self as cases, Attended, Cache, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
-use half::f16;
 use kernels::{
     ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
@@ -22,7 +21,7 @@ use proptest::{
 };
 use reference::{
     Packed,
-    numerics::decode,
+    numerics::widen,
     roles::{attention::AttentionShape, attention_splitk},
 };
 use std::cell::RefCell;
@@ -209,14 +208,14 @@ fn edges(spec: &ModelSpec) -> Vec<usize> {
 }
 
 /// `x` halved until no element of `W x` exceeds `most`.
-fn fitted(w: &Packed, mut x: Vec<f16>, most: f64) -> Vec<f16> {
+fn fitted(w: &Packed, mut x: Vec<f32>, most: f64) -> Vec<f32> {
     loop {
-        let y = w.matrix().matvec(&decode(&x));
+        let y = w.matrix().matvec(&widen(&x));
         if y.iter().all(|y| y.abs() <= most) {
             return x;
         }
         for x in &mut x {
-            *x = f16::from_f64(x.to_f64() * 0.5);
+            *x *= 0.5;
         }
     }
 }
@@ -234,18 +233,18 @@ struct Product {
 
 impl Product {
     /// Matrix and activations; no element of the product exceeds `most`.
-    fn operands(&self, variant: Variant, most: f64) -> (Packed, Vec<f16>) {
+    fn operands(&self, variant: Variant, most: f64) -> (Packed, Vec<f32>) {
         let mut values = Values(self.seed);
         let w = values.packed(format_of(variant), self.rows, self.k, self.weights);
         let x = match self.weights {
             // Nearly equal activations: the sum is small, its parts are not.
             WeightKind::Cancelling => (0..self.k)
-                .map(|i| f16::from_f64(100.0 + (i % 7) as f64 * 0.0625))
+                .map(|i| 100.0 + (i % 7) as f32 * 0.0625)
                 .collect(),
             WeightKind::Ordinary
             | WeightKind::ZeroScales
             | WeightKind::SubnormalScales
-            | WeightKind::NegativeScales => values.f16s(self.k, self.x, 0.7),
+            | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
         };
         let x = fitted(&w, x, most);
         (w, x)
@@ -317,7 +316,7 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let (units, k) = (1024, 96);
     let mut values = Values(draw.seed);
     let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
-    let x = values.f16s(k, Kind::Ordinary, 0.7);
+    let x = values.activations(k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
 }
@@ -382,7 +381,7 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
     let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
-    let x = values.f16s(k, Kind::Ordinary, 0.7);
+    let x = values.activations(k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
 }
@@ -441,13 +440,13 @@ impl Rows {
     }
 
     /// Two operands `[T, D]` of their kinds, and gammas.
-    fn operands(&self) -> ([Vec<f16>; 2], Vec<f16>) {
+    fn operands(&self) -> ([Vec<f32>; 2], Vec<f32>) {
         let mut values = Values(self.seed);
         let x = self.kinds.map(|kind| {
-            let rows = (0..self.tokens).flat_map(|_| values.f16s(self.d, kind, 1.0));
+            let rows = (0..self.tokens).flat_map(|_| values.activations(self.d, kind, 1.0));
             rows.collect()
         });
-        (x, values.f16s(self.d, Kind::Ordinary, 1.0))
+        (x, values.activations(self.d, Kind::Ordinary, 1.0))
     }
 }
 
@@ -480,10 +479,10 @@ fn projections(
     tokens: usize,
     kind: Kind,
     values: &mut Values,
-) -> (Vec<f16>, [Vec<f16>; 2]) {
-    let rows = (0..tokens).flat_map(|_| values.f16s(spec.qkv_dim(), kind, 1.0));
+) -> (Vec<f32>, [Vec<f32>; 2]) {
+    let rows = (0..tokens).flat_map(|_| values.activations(spec.qkv_dim(), kind, 1.0));
     let rows = rows.collect();
-    let mut gamma = || values.f16s(spec.head_dim, Kind::Ordinary, 1.0);
+    let mut gamma = || values.activations(spec.head_dim, Kind::Ordinary, 1.0);
     (rows, [gamma(), gamma()])
 }
 
@@ -526,8 +525,8 @@ fn rope(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
         |bench, variant, (spec, positions, kind, offset, (max_groups, seed))| {
             let mut values = Values(*seed);
             let rows = positions.iter();
-            let qkv: Vec<f16> = rows
-                .flat_map(|_| values.f16s(spec.qkv_dim(), *kind, 1.0))
+            let qkv: Vec<f32> = rows
+                .flat_map(|_| values.activations(spec.qkv_dim(), *kind, 1.0))
                 .collect();
             bench.max_groups = *max_groups;
             [true, false].into_iter().try_for_each(|rotate| {
@@ -567,9 +566,10 @@ fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
                 let positions = padded_positions(first, tokens, &mut values);
                 let table = values.permutation(spec.max_pages);
                 let mut cache = Cache::empty(spec, table, *offset);
-                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                let old = values.activations(held * spec.kv_dim(), Kind::Ordinary, 1.0);
                 cache.fill(spec, &old, &old);
-                let mut new = || values.f16s(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
+                let mut new =
+                    || values.activations(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
                 let (k, v) = (new(), new());
                 require(cases::kv_append(
                     bench, variant, spec, &cache, &positions, &k, &v,
@@ -599,7 +599,7 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
                 let positions = padded_positions(first, tokens, &mut values);
                 let (qkv, [q, k]) = projections(spec, tokens, *kind, &mut values);
                 let mut cache = Cache::empty(spec, values.permutation(spec.max_pages), 0);
-                let old = values.f16s(held * spec.kv_dim(), Kind::Ordinary, 1.0);
+                let old = values.activations(held * spec.kv_dim(), Kind::Ordinary, 1.0);
                 cache.fill(spec, &old, &old);
                 require(cases::qk_norm_rope_append(
                     bench,

@@ -159,7 +159,11 @@ impl Form {
 
     /// The types of activations that it is written for.
     fn elements(&self) -> &'static [Elem] {
-        &[Elem::F16]
+        match self.load {
+            // Activations are shared as pairs in words.
+            Load::Texture => &[Elem::F16],
+            Load::Word | Load::Vec2 | Load::Vec4 => &[Elem::F16, Elem::F32],
+        }
     }
 }
 
@@ -233,7 +237,8 @@ impl Variant {
     /// Whether its weights, if it reads any, are in the format that every form is
     /// written for.
     pub fn in_base_format(&self) -> bool {
-        self.format.is_none_or(|format| format == QuantFormat::Q4f16_1)
+        self.format
+            .is_none_or(|format| format == QuantFormat::Q4f16_1)
     }
 
     /// Its bindings in `@binding` order: those of its role, without the biases of
@@ -267,6 +272,24 @@ impl Variant {
             (8, Load::Vec4 | Load::Texture) => 2,
             (_, load) => load.words(),
         }
+    }
+
+    /// Type of a binding's elements where they are floating-point; of a packed
+    /// vector's, of what is packed.
+    pub fn float_type(&self, binding: &Binding) -> Option<Elem> {
+        match binding.element? {
+            Element::Activation | Element::WideActivation => Some(self.elem),
+            Element::Output => Some(self.elem.max(self.out)),
+            Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
+            Element::F32 => Some(Elem::F32),
+            Element::Packed | Element::I32 => None,
+        }
+    }
+
+    /// Whether a binding holds f16.
+    pub fn uses_f16(&self) -> bool {
+        let mut bindings = self.bindings();
+        bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
     }
 
     /// Fields of its uniform struct in order; empty where it has none.
@@ -366,7 +389,7 @@ impl Variant {
     /// # Errors
     /// The constraint in words, with both numbers.
     pub fn check(&self, features: &Features, k: usize) -> Result<(), String> {
-        if !features.shader_f16 {
+        if self.uses_f16() && !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
         let subgroups = self.load == Load::Texture || self.reduce == Reduce::Subgroup;

@@ -22,12 +22,23 @@ pub(crate) struct Fields<'a> {
 
 impl Fields<'_> {
     /// A key whose value is wrong.
-    pub(crate) fn error(&self, key: &str, expected: impl ToString, found: Option<&Value>) -> FolderError {
+    pub(crate) fn error(
+        &self,
+        key: &str,
+        expected: impl ToString,
+        found: Option<&Value>,
+    ) -> FolderError {
         let found = found.map_or("nothing".into(), |value| {
             let text = value.to_string();
             text.chars().take(80).collect::<String>()
         });
-        field(&self.file, format!("{}{key}", self.prefix), expected, found, "")
+        field(
+            &self.file,
+            format!("{}{key}", self.prefix),
+            expected,
+            found,
+            "",
+        )
     }
 
     /// Refuses keys that are neither `used` nor `ignored`, since they could change

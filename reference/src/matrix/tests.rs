@@ -83,7 +83,9 @@ fn packed(format: QuantFormat, rows: usize, k: usize) -> Packed {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state ^ (state >> 15)
     };
-    let words = (0..rows * format.words_per_row(k)).map(|_| next()).collect();
+    let words = (0..rows * format.words_per_row(k))
+        .map(|_| next())
+        .collect();
     let groups = rows * format.scales_per_row(k);
     let mut number = || (next() % 1999) as f32 / 1000.0 - 1.0;
     let scales = match format.scale_type() {
@@ -119,7 +121,11 @@ fn every_format_decodes_and_multiplies_as_its_definition_says() {
         let matrix = w.matrix();
         matrix.check().expect("the parts fit");
         let xs: Vec<Vec<f64>> = (0..6)
-            .map(|t| (0..k).map(|i| ((i * 7 + t * 13) % 31) as f64 - 15.3).collect())
+            .map(|t| {
+                (0..k)
+                    .map(|i| ((i * 7 + t * 13) % 31) as f64 - 15.3)
+                    .collect()
+            })
             .collect();
         let borrowed: Vec<&[f64]> = xs.iter().map(Vec::as_slice).collect();
         let batch = matrix.matmul(&borrowed);
@@ -141,7 +147,10 @@ fn every_format_decodes_and_multiplies_as_its_definition_says() {
                 let sizes = terms.iter().zip(x);
                 let size: f64 = sizes.map(|((s, b), x)| (s.abs() + b.abs()) * x.abs()).sum();
                 assert!((y[r] - exact).abs() <= 1e-13 * size, "{format}: row {r}");
-                assert!((magnitudes[r] - size).abs() <= 1e-13 * size, "{format}: row {r}, sizes");
+                assert!(
+                    (magnitudes[r] - size).abs() <= 1e-13 * size,
+                    "{format}: row {r}, sizes"
+                );
             }
         }
     }

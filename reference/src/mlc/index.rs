@@ -1,8 +1,8 @@
 //! The index and its shards: everything is checked against everything else
 //! before it is used.
 
-use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io};
 use crate::checkpoint::{Key, Progress, describe, hex};
+use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io};
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
@@ -338,7 +338,12 @@ impl Index {
         }
     }
 
-    fn check_record(&self, record: &Record, shape: &[usize], words: bool) -> Result<(), FolderError> {
+    fn check_record(
+        &self,
+        record: &Record,
+        shape: &[usize],
+        words: bool,
+    ) -> Result<(), FolderError> {
         if (record.dtype == Dtype::Uint32) != words {
             let expected = if words { "uint32" } else { "a float type" };
             let found = if words { "a float type" } else { "uint32" };

@@ -1,8 +1,8 @@
 //! Writing a checkpoint folder.
 
 use super::{CONFIG, INDEXES, ORIGIN, Origin};
-use crate::folder::{FolderError, field, io};
 use crate::checkpoint::{Checkpoint, Progress, hex};
+use crate::folder::{FolderError, field, io};
 use crate::matrix::Scales;
 use kernels::QuantFormat;
 use kernels::models::{Family, ModelSpec, Shape};
@@ -19,7 +19,11 @@ const SHARD_BYTES: usize = 32 << 20;
 ///
 /// # Errors
 /// [`FolderError::NotEmpty`], or a file that cannot be written.
-pub fn write(checkpoint: &Checkpoint, dir: &Path, progress: Progress<'_>) -> Result<(), FolderError> {
+pub fn write(
+    checkpoint: &Checkpoint,
+    dir: &Path,
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,

@@ -74,11 +74,7 @@ impl<'a> Config<'a> {
         fields.check_keys(&USED_KEYS, &IGNORED_KEYS, &only)?;
         let Some(Value::Object(quantization)) = fields.map.get("quantization") else {
             let expected = "an object with bits and group_size";
-            return Err(fields.error(
-                "quantization",
-                expected,
-                fields.map.get("quantization"),
-            ));
+            return Err(fields.error("quantization", expected, fields.map.get("quantization")));
         };
         match quantization.get("mode") {
             None => (),
@@ -116,9 +112,7 @@ impl<'a> Config<'a> {
         let (bits, group) = (number("bits"), number("group_size"));
         let mut formats = QuantFormat::ALL.iter().copied();
         let is = |f: &QuantFormat| {
-            f.is_affine()
-                && bits == Some(f.bits() as u64)
-                && group == Some(f.group_size() as u64)
+            f.is_affine() && bits == Some(f.bits() as u64) && group == Some(f.group_size() as u64)
         };
         formats.find(is).ok_or_else(|| {
             self.fields.error(

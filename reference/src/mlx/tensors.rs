@@ -159,7 +159,9 @@ impl Tensors {
 
     /// The file of a tensor of [`Self::names`].
     pub(super) fn file_of(&self, name: &str) -> &Path {
-        self.all.get(name).map_or(&self.index, |tensor| &tensor.path)
+        self.all
+            .get(name)
+            .map_or(&self.index, |tensor| &tensor.path)
     }
 }
 
@@ -255,7 +257,11 @@ impl TensorFile {
         let same = self.shape.len() == shape.len()
             && self.shape.iter().zip(shape).all(|(&a, &b)| a == b as u64);
         if !same {
-            return Err(wrong("shape", format!("{shape:?}"), format!("{:?}", self.shape)));
+            return Err(wrong(
+                "shape",
+                format!("{shape:?}"),
+                format!("{:?}", self.shape),
+            ));
         }
         Ok(())
     }

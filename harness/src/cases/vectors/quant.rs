@@ -1,7 +1,7 @@
 //! Matrices of each format as another implementation packed them, with the weights
 //! that it dequantised.
 
-use super::{cases, f16s, require, results};
+use super::{cases, require, results};
 use crate::cases::{
     bench::Bench,
     data::{Kind, Values},
@@ -9,7 +9,7 @@ use crate::cases::{
 use anyhow::{Context as _, Result, ensure};
 use half::{bf16, f16};
 use kernels::{QuantFormat, Variant};
-use reference::{Packed, golden::Golden, matrix::ScaleValues};
+use reference::{Packed, golden::Golden, matrix::ScaleValues, numerics::widen};
 
 /// A golden matrix and its dequantised weights.
 struct Quantised {
@@ -114,10 +114,10 @@ pub(super) fn embedding(bench: &mut Bench<'_>, variant: Variant, golden: &Golden
         let ids: Vec<u32> = (0..case.w.rows as u32).collect();
         let judged = cases::embedding(bench, variant, &case.w, &ids)?;
         require(&judged, "out", &case.dequant).with_context(name)?;
-        let rounded = case.dequant.iter().map(|&w| f16::from_f32(w).to_f64());
+        let rounded = widen(&cases::held(variant, &case.dequant));
         ensure!(
-            format.is_affine() || judged[0].found.iter().copied().eq(rounded),
-            "{}: more than one f16 rounding",
+            format.is_affine() || judged[0].found == rounded,
+            "{}: more than one rounding",
             case.name
         );
     }
@@ -133,12 +133,12 @@ pub(super) fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Gold
     let mut run = 0;
     for mut case in matrices(golden, format)? {
         let name = || case.name.clone();
-        let products = match golden.f32(&format!("{}.x", case.name)) {
+        let products: Vec<(Vec<f32>, Vec<f32>)> = match golden.f32(&format!("{}.x", case.name)) {
             Ok(x) => {
                 let y = golden.f32(&format!("{}.y", case.name))?.data;
                 let rows = x.data.chunks_exact(case.w.k);
                 let rows = rows.zip(y.chunks_exact(case.w.rows));
-                rows.map(|(x, y)| (f16s(x), y.to_vec())).collect()
+                rows.map(|(x, y)| (x.to_vec(), y.to_vec())).collect()
             }
             Err(_) => {
                 // Groups follow each other, so rows may be joined.
@@ -146,10 +146,10 @@ pub(super) fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Gold
                 if !case.w.k.is_multiple_of(step) && weights.is_multiple_of(step) {
                     (case.w.rows, case.w.k) = (weights / step, step);
                 }
-                let x = values.f16s(case.w.k, Kind::Ordinary, 0.7);
+                let x = values.activations(case.w.k, Kind::Ordinary, 0.7);
                 let rows = case.dequant.chunks_exact(case.w.k);
                 let y = rows.map(|w| {
-                    let terms = w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x.to_f64());
+                    let terms = w.iter().zip(&x).map(|(&w, &x)| f64::from(w) * f64::from(x));
                     terms.sum::<f64>() as f32
                 });
                 let y = y.collect();
