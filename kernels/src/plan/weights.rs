@@ -59,6 +59,9 @@ pub(super) fn check(variant: Variant, features: &Features, k: usize) -> Result<(
     if VARIANTS.contains(&variant) {
         return variant.check(features, k);
     }
-    let format = variant.format.map_or("these weights", QuantFormat::name);
-    Err(format!("it is not written for {format}"))
+    let format = variant.format.map_or("no", QuantFormat::name);
+    let elem = variant.elem.name();
+    Err(format!(
+        "it is not written for {format} weights and {elem} activations"
+    ))
 }
