@@ -8,7 +8,9 @@
 
 use crate::{
     device::Gpu,
-    engine::{GUARD_BYTES, POISON, Pipeline, compile, padded, read_guarded, texture, with_guard},
+    engine::{
+        GUARD_BYTES, POISON, Pipeline, compile, floats, padded, read_guarded, texture, with_guard,
+    },
 };
 use anyhow::{Context as _, Result, bail};
 use bytemuck::NoUninit;
@@ -102,15 +104,9 @@ impl Outputs {
     /// # Panics
     /// As [`Self::bytes`], and where it holds integers.
     pub fn floats(&self, name: &str) -> Vec<f32> {
-        let (elem, bytes) = self.output(name);
-        match elem {
-            Some(Elem::F16) => {
-                let halves: Vec<f16> = bytemuck::pod_collect_to_vec(bytes);
-                halves.into_iter().map(f16::to_f32).collect()
-            }
-            Some(Elem::F32) => bytemuck::pod_collect_to_vec(bytes),
-            None => panic!("`{name}` holds integers"),
-        }
+        let &(elem, ref bytes) = self.output(name);
+        let elem = elem.unwrap_or_else(|| panic!("`{name}` holds integers"));
+        floats(bytes, elem)
     }
 
     /// The same as f64.

@@ -12,18 +12,18 @@ mod program;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
-pub(crate) use memory::{POISON, padded, read_guarded, texture, with_guard};
+pub(crate) use memory::{POISON, floats, padded, read_guarded, texture, with_guard};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};
 use kernels::{
-    Phase, Plan, Settings,
-    plan::{Activation, Buffer, State},
+    Elem, Phase, Plan, Settings,
+    plan::{Activation, Buffer},
 };
 use program::Pipelines;
-use reference::Checkpoint;
+use reference::{Checkpoint, numerics::widen};
 use results::record::Span;
 use std::{collections::BTreeMap, time::Instant};
 
@@ -84,7 +84,7 @@ impl<'a> Engine<'a> {
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
         let mut program = |phase| -> Result<Program> {
             let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
-            self.memory.textures(self.gpu, self.weights, &plan)?;
+            self.memory.prepare(self.gpu, self.weights, &plan)?;
             Program::new(
                 self.gpu,
                 &self.memory,
@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
     pub fn control(&mut self, settings: &Settings) -> Result<Program> {
         let spec = self.weights.spec();
         let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
-        self.memory.textures(self.gpu, self.weights, &plan)?;
+        self.memory.prepare(self.gpu, self.weights, &plan)?;
         let mut pipelines = Pipelines::default();
         Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
     }
@@ -198,25 +198,27 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn token(&self) -> Result<u32> {
-        let bytes = self
-            .gpu
-            .read(self.memory.buffer(Buffer::State(State::Token)), 0, 4)?;
+        let bytes = self.gpu.read(self.memory.token(), 0, 4)?;
         Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 
     /// Replaces the token that is fed next.
     pub fn set_token(&self, token: u32) {
-        let buffer = self.memory.buffer(Buffer::State(State::Token));
+        let buffer = self.memory.token();
         self.gpu.queue.write_buffer(buffer, 0, &token.to_le_bytes());
     }
 
-    /// The logits of the last program that ran the head.
+    /// The logits of the last program of this type of activations that ran the head.
     ///
     /// # Errors
     /// A device error.
-    pub fn logits(&self) -> Result<Vec<f64>> {
-        self.memory
-            .read_f16(self.gpu, Buffer::Activation(Activation::Logits))
+    pub fn logits(&self, elem: Elem) -> Result<Vec<f64>> {
+        let name = Buffer::Activation(Activation::Logits);
+        let buffer = self.memory.buffer(name, elem);
+        let bytes = self.gpu.read(buffer, 0, self.memory.bytes(name, elem))?;
+        let mut logits = widen(&floats(&bytes, elem));
+        logits.truncate(self.weights.spec().vocab_size);
+        Ok(logits)
     }
 
     /// Records one token and returns the number of dispatches recorded.

@@ -124,15 +124,38 @@ fn every_matrix_goes_by_its_own_format() {
         let storage = dispatch.variant.storage_bindings();
         assert_eq!(dispatch.buffers.len(), storage.count(), "{label}");
         let biases = dispatch.buffers.last().expect("bindings");
-        let is = |b: &&Buffer| matches!(b, Buffer::Param { part: Part::Biases, .. });
+        let is = |b: &&Buffer| {
+            matches!(
+                b,
+                Buffer::Param {
+                    part: Part::Biases,
+                    ..
+                }
+            )
+        };
         assert!(Some(biases).filter(is).is_some(), "{label}: biases last");
         dispatch.variant.format
     };
     assert_eq!(format("embed"), Some(QuantFormat::Affine8G32), "embedding");
-    assert_eq!(format("lm_head"), Some(QuantFormat::Affine8G32), "tied head");
-    assert_eq!(format("layers.0.down"), Some(QuantFormat::Affine4G64), "the model's");
-    assert_eq!(format("layers.1.down"), Some(QuantFormat::Affine3G64), "its own");
-    let (d, layer) = (2560, 2560 * (4096 + 2 * 1024) + 4096 * 2560 + 2560 * 2 * 9728);
+    assert_eq!(
+        format("lm_head"),
+        Some(QuantFormat::Affine8G32),
+        "tied head"
+    );
+    assert_eq!(
+        format("layers.0.down"),
+        Some(QuantFormat::Affine4G64),
+        "the model's"
+    );
+    assert_eq!(
+        format("layers.1.down"),
+        Some(QuantFormat::Affine3G64),
+        "its own"
+    );
+    let (d, layer) = (
+        2560,
+        2560 * (4096 + 2 * 1024) + 4096 * 2560 + 2560 * 2 * 9728,
+    );
     let down = 9728 * d;
     // Of 64 weights: 32 bytes of codes (24 in 3 bits), a scale and a bias; of 32 in 8
     // bits as many codes.
@@ -152,7 +175,10 @@ fn a_form_that_is_not_written_for_the_format_says_so() {
         .expect_err("textures hold q4f16_1")
         .to_string();
     assert!(error.contains("flag texture"), "{error}");
-    assert!(error.contains("not written for affine4_g64 weights"), "{error}");
+    assert!(
+        error.contains("not written for affine4_g64 weights"),
+        "{error}"
+    );
 }
 
 /// Dispatches of layer 0 before attention.
