@@ -160,7 +160,7 @@ fn every_matrix_goes_by_its_own_format() {
     // Of 64 weights: 32 bytes of codes (24 in 3 bits), a scale and a bias; of 32 in 8
     // bits as many codes.
     let bytes = 36 * (layer * 36 + down * 36) / 64 - down * 8 / 64 + 151_936 * d * 36 / 32;
-    assert_eq!(plan.totals().bytes_per_token, bytes as u64, "bytes");
+    assert_eq!(plan.totals().bytes_per_token, bytes, "bytes");
 }
 
 #[test]
