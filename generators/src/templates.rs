@@ -25,6 +25,8 @@ struct Params {
     x: &'static str,
     /// `none` or `parts`.
     split: &'static str,
+    /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
+    expert: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
     /// The name of the format of weights, for the opening comment.
@@ -97,11 +99,11 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
     }
     let template = match variant.role {
         Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::QkvFused
         | Role::AttentionCombine
-        | Role::Int4Matmul
         | Role::FusedFfn
         | Role::AddNorm
         | Role::KvAppend
@@ -136,6 +138,11 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             "parts"
         } else {
             "none"
+        },
+        expert: if variant.role == Role::Int4MatmulMoe {
+            "ids"
+        } else {
+            "one"
         },
         k_step: variant.k_step(),
         format: format.name(),
@@ -179,6 +186,7 @@ mod tests {
             load: "",
             x: "",
             split: "",
+            expert: "",
             k_step: 0,
             format: "",
             codes: "",
@@ -195,8 +203,8 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "load", "x", "split", "k_step", "format", "codes", "eights", "affine",
-            "scale",
+            "id", "reduce", "load", "x", "split", "expert", "k_step", "format", "codes", "eights",
+            "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

@@ -207,6 +207,7 @@ fn judge(
                 int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
         }
+        Role::Int4MatmulMoe => bail!("{}: no plan dispatches experts", dispatch.label),
         Role::FusedFfn => {
             let w = matrix();
             let expected =

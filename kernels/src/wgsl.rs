@@ -19,6 +19,7 @@ pub const fn body(role: Role) -> Option<&'static str> {
         | Role::Attention
         | Role::AttentionSplitk
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn => None,
     }
 }
@@ -39,6 +40,7 @@ pub const fn library(role: Role) -> &'static str {
         | Role::Attention
         | Role::AttentionSplitk
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn => "",
     }
 }

@@ -241,6 +241,32 @@ impl<'a> Matrix<'a> {
         Ok(())
     }
 
+    /// `rows` of its rows, from `first` on.
+    ///
+    /// # Panics
+    /// When it has not so many.
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        let (words, groups) = (
+            self.format.words_per_row(self.k),
+            self.format.scales_per_row(self.k),
+        );
+        let groups = first * groups..(first + rows) * groups;
+        Self {
+            rows,
+            words: &self.words[first * words..(first + rows) * words],
+            scales: match self.scales {
+                Scales::F16(scales) => Scales::F16(&scales[groups.clone()]),
+                Scales::F32(scales) => Scales::F32(&scales[groups.clone()]),
+            },
+            biases: if self.format.is_affine() {
+                &self.biases[groups]
+            } else {
+                &[]
+            },
+            ..*self
+        }
+    }
+
     /// A copy that owns its parts.
     pub fn to_packed(&self) -> Packed {
         Packed {

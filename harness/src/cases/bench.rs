@@ -156,7 +156,8 @@ impl<'g> Bench<'g> {
     }
 
     /// The dispatch of `variant` in the plan of `spec`: the head's for
-    /// `int4_matmul`.
+    /// `int4_matmul`. What no plan dispatches has a uniform and a grid that its case
+    /// sets.
     ///
     /// # Panics
     /// When no flag selects it.
@@ -166,6 +167,16 @@ impl<'g> Bench<'g> {
             max_workgroups_per_dimension: self.max_groups,
             ..Features::PUBLISHED
         };
+        if variant.role == Role::Int4MatmulMoe {
+            return Dispatch {
+                label: "case".into(),
+                variant,
+                buffers: vec![],
+                uniform: vec![0; variant.uniform().len()],
+                grid: [1, 1, 1],
+                weight_bytes: 0,
+            };
+        }
         match selection(variant, spec, &features, parts) {
             Some((_, dispatch)) => dispatch,
             None => panic!("no flag selects {variant} for {spec:?}"),
@@ -280,6 +291,7 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         | Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionCombine
+        | Role::Int4MatmulMoe
         | Role::AddNorm
         | Role::KvAppend
         | Role::Rope

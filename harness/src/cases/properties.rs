@@ -7,7 +7,7 @@ use self::attention::{attention, attention_combine, attention_splitk, page_order
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, last_slot},
+    roles::{self as cases, Attended, Cache, Slots, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
@@ -92,6 +92,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
     fixed("vocab_40001", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 40_001)
     }),
+    drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
     drawn(Role::FusedFfn, fused_ffn),
     drawn(Role::AddNorm, add_norm),
@@ -287,6 +288,41 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
             let (w, x) = case.operands(variant, 60_000.0);
             bench.max_groups = case.max_groups;
             require(cases::int4_matmul(bench, variant, &w, &x))
+        },
+    )
+}
+
+/// Experts that are named more than once, the last among them, by several tokens.
+fn int4_matmul_moe(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let rows = || select(&[1_usize, 3, 16, 17, 66][..]);
+    let counts = (1_usize..6, 1_usize..4, 1_usize..4);
+    let gaps = select(&[0_usize, 32][..]);
+    draw.judge(
+        bench,
+        variant,
+        (products(variant, rows()), counts, gaps, any::<bool>()),
+        |bench, variant, (case, (experts, tokens, slots), gap, own_x)| {
+            let stack = Product {
+                rows: case.rows * experts,
+                ..case.clone()
+            };
+            // Activations of the other slots and tokens are smaller.
+            let (w, x) = stack.operands(variant, 60_000.0);
+            let mut values = Values(case.seed);
+            let slot = |i: usize| x.iter().map(move |x| x * 0.9_f32.powi(i as i32));
+            let all: Vec<f32> = (0..tokens * slots).flat_map(slot).collect();
+            let mut ids: Vec<Vec<u32>> = (0..*tokens)
+                .map(|_| (0..*slots).map(|_| values.below(*experts) as u32).collect())
+                .collect();
+            ids[0][0] = *experts as u32 - 1;
+            *ids[tokens - 1].last_mut().expect("a slot") = *experts as u32 - 1;
+            let slots = Slots {
+                rows: case.rows,
+                ids,
+                own_x: *own_x,
+                gap: *gap,
+            };
+            require(cases::int4_matmul_moe(bench, variant, &w, &all, &slots))
         },
     )
 }

@@ -19,6 +19,9 @@ const QUANT: &[&str] = &[
     "int4_matmul_vec4",
     "int4_matmul_row_vec4",
     "int4_matmul_row_texture",
+    "int4_matmul_moe",
+    "int4_matmul_moe_vec4h",
+    "int4_matmul_moe_row_vec4",
     "qkv_fused",
     "qkv_fused_row_vec4",
     "qkv_fused_row_texture",
@@ -56,6 +59,11 @@ const TEXTURE: &[&str] = &[
 ];
 const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
 const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
+const MOE: &[&str] = &[
+    "int4_matmul_moe",
+    "int4_matmul_moe_vec4h",
+    "int4_matmul_moe_row_vec4",
+];
 const NORMS: &[&str] = &["rms_norm", "add_norm"];
 const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
@@ -109,19 +117,31 @@ pub const MUTANTS: &[Mutant] = &[
     // int4_matmul
     mutant("tail_skipped", TREE_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("tail_skipped_row", ROW_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
-    mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at));", "sum = f32(f16(sum + dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at))));"),
+    mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at));", "sum = f32(f16(sum + dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at))));"),
     mutant("f16_accumulator_row", ROW_MM, "sums of an invocation are rounded to f16", "low_sums += dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums = vec4<f32>(vec4<f16>(low_sums + dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
     mutant("barrier_before_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
     mutant("barrier_in_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
     mutant("tree_starts_low", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
-    mutant("last_rows_unguarded", TREE_MM, "workgroups past the last row store too", "  if (row >= u.packGridDimX) {\n    return;\n  }\n", ""),
-    mutant("last_rows_unguarded_row", ROW_MM, "invocations past the last row store too", "if (row < u.packGridDimX) {", "if (row < u.packGridDimX + THREADS) {"),
-    mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
-    mutant("idle_groups", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("last_rows_unguarded", TREE_MM, "workgroups past the last row store too", "  if (row >= row_count()) {\n    return;\n  }\n", ""),
+    mutant("last_rows_unguarded_row", ROW_MM, "invocations past the last row store too", "if (row < row_count()) {", "if (row < row_count() + THREADS) {"),
+    mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(row_count() - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
+    mutant("idle_groups", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("idle_groups_of_rows", ROW_MM, "workgroups past the last output do not stop early", "  if (group_first >= row_count()) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
     mutant("fold_ignored", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
     mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
-    mutant("fold_ignored_row", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    mutant("fold_ignored_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    mutant("fold_ignored_of_rows", ROW_MM, "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
+    // int4_matmul_moe
+    mutant("moe_first_expert", MOE, "every slot has the first expert's matrix", "* u.N;\n}", "* 0u;\n}"),
+    mutant("moe_expert_of_first_token", MOE, "every token has the first token's experts", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.z]"),
+    mutant("moe_expert_of_first_slot", MOE, "every slot has the first slot's expert", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.y * u.IDS_STRIDE]"),
+    mutant("moe_shared_activations", MOE, "every slot has the first slot's activations", "at.wg.y * u.IN_TOK + at.wg.z * u.IN_SLOT", "at.wg.y * u.IN_TOK"),
+    mutant("moe_activations_of_first_token", MOE, "every token has the first token's activations", "at.wg.y * u.IN_TOK + at.wg.z * u.IN_SLOT", "at.wg.z * u.IN_SLOT"),
+    mutant("moe_output_slot", MOE, "slots are stored over each other", "at.wg.y * u.OUT_TOK + at.wg.z * u.OUT_SLOT", "at.wg.y * u.OUT_TOK"),
+    mutant("moe_output_token", MOE, "tokens are stored over each other", "at.wg.y * u.OUT_TOK + at.wg.z * u.OUT_SLOT", "at.wg.z * u.OUT_SLOT"),
+    mutant("moe_outputs_side_by_side", MOE, "slots are taken to lie side by side", "at.wg.z * u.OUT_SLOT", "at.wg.z * u.N"),
+    mutant("moe_tokens_and_slots_swapped", MOE, "tokens run along z and slots along y", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.z * u.IDS_STRIDE + at.wg.y]"),
     // qkv_fused
     mutant("qkv_rope_sign", QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),

@@ -80,6 +80,7 @@ roles! {
     attention_splitk: AttentionSplitk,
     attention_combine: AttentionCombine,
     int4_matmul: Int4Matmul,
+    int4_matmul_moe: Int4MatmulMoe,
     fused_ffn: FusedFfn,
     add_norm: AddNorm,
     kv_append: KvAppend,

@@ -137,7 +137,7 @@ use Element::{Activation, Bias, F32, I32, Output, Packed, Scale, WideActivation}
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
 /// the workbench adds (the page table of the writers, the RoPE frequencies)
-/// stands after it, and the biases of affine formats last. Shapes of weights are
+/// stands after it, and the biases of affine formats last, but before the expert ids. Shapes of weights are
 /// those of a 4-bit format with groups of 32.
 pub(super) const fn of(role: Role) -> &'static [Binding] {
     match role {
@@ -223,6 +223,19 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("weights", Packed, "[N, K/8]"),
                     uniform("{}"),
                     read("biases", Bias, "[N, K/32]"),
+                ]
+            }
+        }
+        Role::Int4MatmulMoe => {
+            const {
+                &[
+                    read_write("out", Output, "[T, S, N]"),
+                    read("x", WideActivation, "[T, S or 1, K]"),
+                    read("scales", Scale, "[E, N, K/32]"),
+                    read("weights", Packed, "[E, N, K/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[E, N, K/32]"),
+                    read("ids", I32, "[T, S]"),
                 ]
             }
         }
@@ -364,6 +377,20 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
                     u32_field("K_PACKED"),
                     u32_field("SCALES_PER_ROW"),
                     u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::Int4MatmulMoe => {
+            const {
+                &[
+                    u32_field("K_PACKED"),
+                    u32_field("SCALES_PER_ROW"),
+                    u32_field("N"),
+                    u32_field("IN_SLOT"),
+                    u32_field("OUT_SLOT"),
+                    u32_field("IN_TOK"),
+                    u32_field("OUT_TOK"),
+                    u32_field("IDS_STRIDE"),
                 ]
             }
         }

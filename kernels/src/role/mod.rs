@@ -2,7 +2,8 @@
 //!
 //! Symbols used throughout: `y[N] = W[N, K] x[K]`; D the hidden size, F the
 //! feed-forward width, V the vocabulary, HD the head dimension, Q and KV the
-//! query and key widths, T the tokens of a dispatch.
+//! query and key widths, T the tokens of a dispatch, E the experts of a layer, S
+//! the slots of a token.
 
 mod bindings;
 
@@ -30,6 +31,8 @@ pub enum Role {
     AttentionCombine,
     /// `y = W x` with packed 4-bit weights.
     Int4Matmul,
+    /// The same with the matrix of the expert that each slot of a token names.
+    Int4MatmulMoe,
     /// `silu(Wg x) * (Wu x)`.
     FusedFfn,
     /// `residual = a + b; normed = rms_norm(residual)`.
@@ -56,6 +59,7 @@ impl Role {
         Self::AttentionSplitk,
         Self::AttentionCombine,
         Self::Int4Matmul,
+        Self::Int4MatmulMoe,
         Self::FusedFfn,
         Self::AddNorm,
         Self::KvAppend,
@@ -75,6 +79,7 @@ impl Role {
             Self::AttentionSplitk => "attention_splitk",
             Self::AttentionCombine => "attention_combine",
             Self::Int4Matmul => "int4_matmul",
+            Self::Int4MatmulMoe => "int4_matmul_moe",
             Self::FusedFfn => "fused_ffn",
             Self::AddNorm => "add_norm",
             Self::KvAppend => "kv_append",

@@ -195,6 +195,9 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
+    form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
+    form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
@@ -335,10 +338,12 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
-                Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
-            },
+            Role::QkvFused | Role::Int4Matmul | Role::Int4MatmulMoe | Role::FusedFfn => {
+                match self.reduce {
+                    Reduce::Row => ROW_THREADS,
+                    Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+                }
+            }
             Role::Attention | Role::AttentionSplitk => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
