@@ -5,7 +5,8 @@
 use crate::RenderError;
 use kernels::{
     Elem, QuantFormat, Role, Variant,
-    variants::{Load, Reduce},
+    kv::KvFormat,
+    variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -23,8 +24,14 @@ struct Params {
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
     /// `broadcast`.
     x: &'static str,
-    /// `none` or `parts`.
-    split: &'static str,
+    /// `one`, `four` or `dynamic`.
+    batch: &'static str,
+    /// Tokens of a tile.
+    tokens: usize,
+    /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
+    out: &'static str,
+    /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
+    kv: &'static str,
     /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
     expert: &'static str,
     /// K must be a multiple of this.
@@ -56,8 +63,16 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/fused_ffn.wgsl.tera"),
     ),
     (
+        "fused_ffn_batched.wgsl.tera",
+        include_str!("../templates/fused_ffn_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
+    ),
+    (
+        "int4_matmul_batched.wgsl.tera",
+        include_str!("../templates/int4_matmul_batched.wgsl.tera"),
     ),
     (
         "qkv_fused.wgsl.tera",
@@ -83,6 +98,10 @@ const TEMPLATES: &[(&str, &str)] = &[
         "quant/weights.wgsl.tera",
         include_str!("../templates/quant/weights.wgsl.tera"),
     ),
+    (
+        "tokens.wgsl.tera",
+        include_str!("../templates/tokens.wgsl.tera"),
+    ),
 ];
 
 static ENGINE: LazyLock<Tera> = LazyLock::new(|| {
@@ -98,15 +117,22 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
-        Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
+        Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
+        Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
         Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
-        | Role::QkvFused
         | Role::AttentionCombine
         | Role::FusedFfn
+        | Role::SiluMul
         | Role::AddNorm
         | Role::KvAppend
+        | Role::KvQuantizeInt8
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
@@ -134,10 +160,38 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
-        split: if variant.role == Role::AttentionSplitk {
-            "parts"
-        } else {
-            "none"
+        out: match variant.role {
+            Role::AttentionSplitk => "parts",
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => "tokens",
+            Role::Embedding
+            | Role::RmsNorm
+            | Role::QkvFused
+            | Role::QkvFusedScratch
+            | Role::Attention
+            | Role::AttentionCombine
+            | Role::AttentionInt8
+            | Role::Int4Matmul
+            | Role::Int4MatmulMoe
+            | Role::FusedFfn
+            | Role::SiluMul
+            | Role::AddNorm
+            | Role::KvAppend
+            | Role::KvQuantizeInt8
+            | Role::Rope
+            | Role::QkNorm
+            | Role::QkNormRopeAppend
+            | Role::Argmax => "whole",
+        },
+        batch: match variant.batch {
+            Batch::One => "one",
+            Batch::Four => "four",
+            Batch::Dynamic => "dynamic",
+        },
+        tokens: variant.tokens_per_workgroup(),
+        kv: match variant.role.kv_format() {
+            Some(KvFormat::Plain) => "plain",
+            Some(KvFormat::Int8) => "int8",
+            None => "none",
         },
         expert: if variant.role == Role::Int4MatmulMoe {
             "ids"
@@ -185,7 +239,10 @@ mod tests {
             reduce: "",
             load: "",
             x: "",
-            split: "",
+            batch: "",
+            tokens: 0,
+            out: "",
+            kv: "",
             expert: "",
             k_step: 0,
             format: "",
@@ -203,8 +260,8 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "load", "x", "split", "expert", "k_step", "format", "codes", "eights",
-            "affine", "scale",
+            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "expert", "k_step",
+            "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

@@ -1,7 +1,7 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{Elem, features::Features, suggest};
+use crate::{Elem, features::Features, kv::KvFormat, plan::MAX_CHUNK, suggest};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,6 +80,8 @@ pub enum Metric {
     Decode,
     /// Time of the prompt.
     Prefill,
+    /// Time to the first token of a second turn, whose prompt begins with the first.
+    SecondTurn,
 }
 
 /// A row of the flag table.
@@ -106,7 +108,7 @@ pub const FLAGS: &[Flag] = &[
         doc: "attention over N parts of the pages, merged by a combine dispatch per layer (decode)",
         values: Values::Count(2, 16),
         default: |_| Value::Count(8),
-        excludes: &[],
+        excludes: &["kv8"],
         metric: Metric::Decode,
     },
     Flag {
@@ -153,11 +155,37 @@ pub const FLAGS: &[Flag] = &[
         metric: Metric::Decode,
     },
     Flag {
+        name: "chunk",
+        doc: "prompts in chunks of up to N tokens, every matrix read once for a chunk's tile of \
+              tokens; off, token by token (prefill)",
+        values: Values::Count(2, MAX_CHUNK as u32),
+        default: |_| Value::Count(MAX_CHUNK as u32),
+        excludes: &[],
+        metric: Metric::Prefill,
+    },
+    Flag {
+        name: "reuse",
+        doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
+        values: Values::Switch,
+        default: |_| Value::On,
+        excludes: &[],
+        metric: Metric::SecondTurn,
+    },
+    Flag {
         name: "fuseqk",
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
         values: Values::Switch,
         default: |_| Value::On,
-        excludes: &[],
+        excludes: &["kv8"],
+        metric: Metric::Decode,
+    },
+    Flag {
+        name: "kv8",
+        doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
+              dispatch per layer",
+        values: Values::Switch,
+        default: |_| Value::Off,
+        excludes: &["splitk", "fuseqk"],
         metric: Metric::Decode,
     },
     Flag {
@@ -365,6 +393,15 @@ impl Settings {
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()
+    }
+
+    /// How keys and values are cached.
+    pub fn kv_format(&self) -> KvFormat {
+        if self.get("kv8").is_on() {
+            KvFormat::Int8
+        } else {
+            KvFormat::Plain
+        }
     }
 
     /// All values by name.

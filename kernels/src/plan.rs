@@ -3,34 +3,52 @@
 //! The engine records exactly this. Totals are computed from it and never
 //! written by hand; the published ones are tests.
 
+mod cache;
 mod weights;
 
 use crate::{
     Elem,
     features::Features,
-    flag::Settings,
-    kv,
+    flag::{Flag, Metric, Settings},
+    kv::{self, KvFormat},
     models::{Family, ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
-    variants::{ATTENTION_THREADS, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weights::Matrix;
+
+mod chunk;
+
+pub use chunk::{MAX_CHUNK, chunk_positions, chunks};
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// One decoded token, embedding to argmax.
     Decode,
-    /// One prompt token through the unfused chain, in which projection, norm of
-    /// heads, rotation and append are dispatches of their own; its last token also runs the
-    /// head and argmax, which yields the first decoded token.
+    /// Prompt tokens through the unfused chain, in which projection, norm of
+    /// heads, rotation and append are dispatches of their own; the prompt's last token
+    /// also runs the head and argmax, which yields the first decoded token.
     Prefill {
-        /// Whether the head and argmax run.
+        /// Tokens of every dispatch but the head's: 1 to [`MAX_CHUNK`], and 1 where the
+        /// flag `chunk` is off.
+        tokens: usize,
+        /// Whether the head and argmax run, for the token of the first row.
         head: bool,
     },
+}
+
+impl Phase {
+    /// Tokens that it takes, one row of every activation each.
+    pub const fn tokens(self) -> usize {
+        match self {
+            Self::Decode => 1,
+            Self::Prefill { tokens, .. } => tokens,
+        }
+    }
 }
 
 /// Which part of a parameter a binding takes.
@@ -49,26 +67,26 @@ pub enum Part {
 /// An activation buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Activation {
-    /// Output of a norm, `[D]`.
+    /// Output of a norm, `[T, D]`.
     Normed,
-    /// The residual stream, `[D]`; two buffers that swap, since one buffer may
+    /// The residual stream, `[T, D]`; two buffers that swap, since one buffer may
     /// not be read and written in one dispatch.
     Residual(u8),
-    /// Output of the o or down projection, `[D]`.
+    /// Output of the o or down projection, `[T, D]`.
     Delta,
-    /// Projection on its own, `[Q + 2 KV]`; the norm of heads changes it in place.
+    /// Projection on its own, `[T, Q + 2 KV]`; the norm of heads changes it in place.
     Qkv,
-    /// Rotated query, `[Q]`.
+    /// Rotated query, `[T, Q]`.
     Q,
-    /// Rotated key, `[KV]`.
+    /// Rotated key, `[T, KV]`.
     K,
-    /// Value, `[KV]`.
+    /// Value, `[T, KV]`.
     V,
-    /// Attention output, `[Q]`.
+    /// Attention output, `[T, Q]`.
     Attention,
     /// Split-K partials in f32, `[H, parts, HD + 2]`.
     Partials,
-    /// Feed-forward activation, `[F]`.
+    /// Feed-forward activation, `[T, F]`.
     Ffn,
     /// Logits, `[V]`.
     Logits,
@@ -77,9 +95,9 @@ pub enum Activation {
 /// Per-token state that lives on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// The current token: argmax writes where the embedding reads.
+    /// The current tokens, `[T]`: argmax writes where the embedding reads.
     Token,
-    /// Position of the current token.
+    /// Positions of the current tokens, `[T]`.
     PositionMap,
     /// `[0, pages in use]`.
     PageIndptr,
@@ -107,6 +125,16 @@ pub enum Buffer {
     Activation(Activation),
     /// One layer's KV pages.
     KvPages {
+        /// The layer.
+        layer: usize,
+    },
+    /// Codes of one layer's int8 KV pages.
+    KvCodes {
+        /// The layer.
+        layer: usize,
+    },
+    /// Scales of one layer's int8 KV pages.
+    KvScales {
         /// The layer.
         layer: usize,
     },
@@ -176,6 +204,14 @@ pub enum PlanError {
         /// Constraint by site.
         reasons: String,
     },
+    /// A chunk of a size that the settings do not allow.
+    #[error("a chunk of {tokens} tokens; expected 1 to {most}, as the flag chunk says")]
+    Chunk {
+        /// Tokens asked.
+        tokens: usize,
+        /// Most tokens.
+        most: usize,
+    },
     /// No variant of a role runs on the adapter.
     #[error("{site}: no variant of {role} runs here: {reasons}")]
     NoVariant {
@@ -210,10 +246,18 @@ impl Plan {
                 ));
             }
         }
+        let chunk = settings.get("chunk").count() as usize;
+        let tokens = phase.tokens();
+        if tokens == 0 || tokens > chunk.max(1) {
+            let most = chunk.max(1);
+            return Err(PlanError::Chunk { tokens, most });
+        }
         let mut builder = Builder {
             spec,
             settings,
             features,
+            tokens,
+            in_chunks: phase != Phase::Decode && chunk > 0,
             dispatches: Vec::new(),
             refusals: BTreeMap::new(),
             used: BTreeSet::new(),
@@ -223,9 +267,10 @@ impl Plan {
             Phase::Prefill { .. } => 0,
         };
         builder.forward(phase, splits)?;
-        if phase == Phase::Decode {
-            builder.refuse_unused_choices()?;
-        }
+        builder.refuse_unused_choices(match phase {
+            Phase::Decode => Metric::Decode,
+            Phase::Prefill { .. } => Metric::Prefill,
+        })?;
         Ok(Self {
             phase,
             dispatches: builder.dispatches,
@@ -258,20 +303,26 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer, whose type is that of the plan, and f32 for
-/// [`Activation::Partials`].
-pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
-    match activation {
+/// Elements of an activation buffer for `tokens` tokens; their type is that of the
+/// plan, and f32 for [`Activation::Partials`].
+pub fn activation_len(
+    spec: &ModelSpec,
+    activation: Activation,
+    splits: usize,
+    tokens: usize,
+) -> usize {
+    let of_token = match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
         Activation::Qkv => spec.qkv_dim(),
         Activation::Q | Activation::Attention => spec.q_dim(),
         Activation::K | Activation::V => spec.kv_dim(),
         Activation::Partials => {
-            spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim)
+            return spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim);
         }
         Activation::Ffn => spec.intermediate_size,
-        Activation::Logits => spec.vocab_size,
-    }
+        Activation::Logits => return spec.vocab_size,
+    };
+    tokens * of_token
 }
 
 /// Folds `groups` workgroups into x and z where x alone would pass the limit.
@@ -292,6 +343,10 @@ struct Builder<'a> {
     spec: &'a ModelSpec,
     settings: &'a Settings,
     features: &'a Features,
+    /// Tokens of every dispatch but the head's.
+    tokens: usize,
+    /// Whether these are a chunk of a prompt, in kernels for several tokens.
+    in_chunks: bool,
     dispatches: Vec<Dispatch>,
     /// Flag to the constraints it met, in order of sites.
     refusals: BTreeMap<&'static str, Vec<String>>,
@@ -313,7 +368,11 @@ impl Builder<'_> {
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
             self.qkv(layer, phase)?;
-            self.attention(layer, splits)?;
+            if self.in_chunks {
+                self.attention_prefill(layer)?;
+            } else {
+                self.attention(layer, splits)?;
+            }
             self.matmul(
                 Some(layer),
                 Tensor::O,
@@ -334,7 +393,9 @@ impl Builder<'_> {
                 self.add_norm(layer, Some(layer + 1), Tensor::InputNorm, &mut residual)?;
             }
         }
-        if phase != (Phase::Prefill { head: false }) {
+        if !matches!(phase, Phase::Prefill { head: false, .. }) {
+            // One row, in the kernels of one token.
+            (self.tokens, self.in_chunks) = (1, false);
             self.lm_head()?;
             self.argmax()?;
         }
@@ -353,8 +414,13 @@ impl Builder<'_> {
                 .or_default()
                 .push("the model has no QK-norm".into());
         }
+        let kv = self.settings.kv_format();
         if phase == Phase::Decode && !qk_norm {
-            return self.qkv_fused(layer);
+            self.qkv_fused(layer)?;
+            return match kv {
+                KvFormat::Plain => Ok(()),
+                KvFormat::Int8 => self.kv_quantize_int8(layer),
+            };
         }
         self.matmul(
             Some(layer),
@@ -369,12 +435,17 @@ impl Builder<'_> {
             self.qk_norm(layer)?;
         }
         self.rope(layer)?;
-        self.kv_append(layer)
+        match kv {
+            KvFormat::Plain => self.kv_append(layer),
+            KvFormat::Int8 => self.kv_quantize_int8(layer),
+        }
     }
 
-    fn refuse_unused_choices(&self) -> Result<(), PlanError> {
+    /// Refuses explicit choices of flags judged on `metric` that selected nothing.
+    fn refuse_unused_choices(&self, metric: Metric) -> Result<(), PlanError> {
         for (&flag, reasons) in &self.refusals {
-            if self.settings.demands(flag) && !self.used.contains(flag) {
+            let judged_here = Flag::find(flag).is_ok_and(|flag| flag.metric == metric);
+            if judged_here && self.settings.demands(flag) && !self.used.contains(flag) {
                 let mut unique: Vec<String> = Vec::new();
                 for reason in reasons {
                     if !unique.contains(reason) {
@@ -389,6 +460,14 @@ impl Builder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Vectors of a dispatch of a role in this plan.
+    fn batch(&self, role: Role) -> Batch {
+        match role {
+            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
+            _ => Batch::One,
+        }
     }
 
     /// The base form of a role that reads no weights.
@@ -452,7 +531,10 @@ impl Builder<'_> {
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
-            let is = |form: &Form| form.role == role && form.reduce == reduce && form.load == load;
+            let batch = self.batch(role);
+            let is = |form: &Form| {
+                (form.role, form.batch, form.reduce, form.load) == (role, batch, reduce, load)
+            };
             let Some(&form) = FORMS.iter().find(|&form| is(form)) else {
                 continue;
             };
@@ -505,7 +587,7 @@ impl Builder<'_> {
         let label = "embed";
         let w = self.matrix(None, Tensor::Embedding);
         let variant = self.base_in(Role::Embedding, Some(w.format), label)?;
-        let groups = self.spec.hidden_size.div_ceil(WIDE_THREADS);
+        let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
@@ -515,7 +597,7 @@ impl Builder<'_> {
                 w.scales,
                 w.words,
             ]),
-            uniform: vec![1, groups as u32],
+            uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
         });
@@ -533,34 +615,9 @@ impl Builder<'_> {
                 act(Activation::Residual(0)),
                 Self::vector(Some(0), Tensor::InputNorm),
             ],
-            uniform: vec![1],
-            grid: [1, 1, 1],
+            uniform: vec![self.tokens as u32],
+            grid: self.fold(self.tokens),
             weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.qkv");
-        let w = self.matrix(Some(layer), Tensor::Qkv);
-        let variant = self.choose(Role::QkvFused, Some(w.format), w.k, &label)?;
-        let pairs = w.rows / 2;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: w.bound(vec![
-                act(Activation::Q),
-                Buffer::KvPages { layer },
-                act(Activation::Normed),
-                w.scales,
-                w.words,
-                state(State::PositionMap),
-                state(State::PageValues),
-                state(State::InvFreq),
-            ]),
-            uniform: vec![0, 0, pairs as u32],
-            grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes: w.bytes(),
         });
         Ok(())
     }
@@ -568,7 +625,7 @@ impl Builder<'_> {
     fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm");
         let variant = self.base(Role::QkNorm, &label)?;
-        let groups = self.spec.num_attention_heads + self.spec.num_key_value_heads;
+        let groups = self.tokens * (self.spec.num_attention_heads + self.spec.num_key_value_heads);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -577,7 +634,7 @@ impl Builder<'_> {
                 Self::vector(Some(layer), Tensor::QNorm),
                 Self::vector(Some(layer), Tensor::KNorm),
             ],
-            uniform: vec![1, groups as u32],
+            uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
         });
@@ -612,7 +669,7 @@ impl Builder<'_> {
     fn rope(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.rope");
         let variant = self.base(Role::Rope, &label)?;
-        let groups = self.spec.qkv_dim().div_ceil(WIDE_THREADS);
+        let groups = (self.tokens * self.spec.qkv_dim()).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -624,72 +681,8 @@ impl Builder<'_> {
                 state(State::PositionMap),
                 state(State::InvFreq),
             ],
-            uniform: vec![1, 0, 1, groups as u32],
+            uniform: vec![1, 0, self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.kv_append");
-        let variant = self.base(Role::KvAppend, &label)?;
-        let groups = self.spec.kv_dim().div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::K),
-                act(Activation::V),
-                Buffer::KvPages { layer },
-                state(State::PositionMap),
-                state(State::PageValues),
-            ],
-            uniform: vec![1, self.spec.max_pages as u32, 0, 0, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn attention(&mut self, layer: usize, splits: usize) -> Result<(), PlanError> {
-        let heads = self.spec.num_attention_heads as u32;
-        let pages = self.spec.max_pages as u32;
-        let scale = (self.spec.attention_scale() as f32).to_bits();
-        let (role, out, last, parts) = if splits == 0 {
-            (Role::Attention, Activation::Attention, heads, 1)
-        } else {
-            let splits = splits as u32;
-            (Role::AttentionSplitk, Activation::Partials, splits, splits)
-        };
-        let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::Q),
-                state(State::PageIndptr),
-                state(State::PageValues),
-                Buffer::KvPages { layer },
-                state(State::LengthInfo),
-                act(out),
-            ],
-            uniform: vec![1, pages, pages, 0, 0, 0, 0, scale, last],
-            grid: [parts, heads, 1],
-            weight_bytes: 0,
-        });
-        if splits == 0 {
-            return Ok(());
-        }
-        let label = format!("layers.{layer}.combine");
-        let variant = self.base(Role::AttentionCombine, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(Activation::Partials), act(Activation::Attention)],
-            uniform: vec![splits as u32],
-            grid: [1, heads, 1],
             weight_bytes: 0,
         });
         Ok(())
@@ -720,16 +713,18 @@ impl Builder<'_> {
         };
         let w = self.matrix(layer, tensor);
         let variant = self.choose(Role::Int4Matmul, Some(w.format), w.k, &label)?;
+        let mut uniform = vec![
+            w.format.words_per_row(w.k) as u32,
+            w.format.scales_per_row(w.k) as u32,
+            w.rows as u32,
+        ];
+        self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
             buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
-            uniform: vec![
-                w.format.words_per_row(w.k) as u32,
-                w.format.scales_per_row(w.k) as u32,
-                w.rows as u32,
-            ],
-            grid: self.fold(w.rows.div_ceil(variant.outputs_per_workgroup())),
+            uniform,
+            grid: self.matrix_grid(variant, w.rows),
             weight_bytes: w.bytes(),
         });
         Ok(())
@@ -740,6 +735,8 @@ impl Builder<'_> {
         let w = self.matrix(Some(layer), Tensor::GateUp);
         let variant = self.choose(Role::FusedFfn, Some(w.format), w.k, &label)?;
         let units = w.rows / 2;
+        let mut uniform = vec![units as u32];
+        self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -749,8 +746,8 @@ impl Builder<'_> {
                 w.scales,
                 w.words,
             ]),
-            uniform: vec![units as u32],
-            grid: self.fold(units.div_ceil(variant.outputs_per_workgroup())),
+            uniform,
+            grid: self.matrix_grid(variant, units),
             weight_bytes: w.bytes(),
         });
         Ok(())
@@ -781,8 +778,8 @@ impl Builder<'_> {
                 act(Activation::Normed),
                 act(Activation::Residual(next)),
             ],
-            uniform: vec![1],
-            grid: [1, 1, 1],
+            uniform: vec![self.tokens as u32],
+            grid: self.fold(self.tokens),
             weight_bytes: 0,
         });
         *residual = next;

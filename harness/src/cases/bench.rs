@@ -12,7 +12,7 @@ use kernels::{
     Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, FLAGS},
     models::{self, TensorFormat},
-    plan::fold,
+    plan::{MAX_CHUNK, fold},
     variants::WIDE_THREADS,
 };
 use reference::Expected;
@@ -156,8 +156,7 @@ impl<'g> Bench<'g> {
     }
 
     /// The dispatch of `variant` in the plan of `spec`: the head's for
-    /// `int4_matmul`. What no plan dispatches has a uniform and a grid that its case
-    /// sets.
+    /// `int4_matmul`.
     ///
     /// # Panics
     /// When no flag selects it.
@@ -167,16 +166,6 @@ impl<'g> Bench<'g> {
             max_workgroups_per_dimension: self.max_groups,
             ..Features::PUBLISHED
         };
-        if variant.role == Role::Int4MatmulMoe {
-            return Dispatch {
-                label: "case".into(),
-                variant,
-                buffers: vec![],
-                uniform: vec![0; variant.uniform().len()],
-                grid: [1, 1, 1],
-                weight_bytes: 0,
-            };
-        }
         match selection(variant, spec, &features, parts) {
             Some((_, dispatch)) => dispatch,
             None => panic!("no flag selects {variant} for {spec:?}"),
@@ -220,15 +209,32 @@ impl<'g> Bench<'g> {
         }
     }
 
+    /// The grid of a matrix variant for `outputs` outputs of `tokens` tokens.
+    pub(crate) fn tiles(&self, dispatch: &mut Dispatch, outputs: usize, tokens: usize) {
+        let variant = dispatch.variant;
+        let groups = outputs.div_ceil(variant.outputs_per_workgroup());
+        dispatch.grid = fold(groups, self.max_groups);
+        if has(dispatch, "M_ROWS") {
+            set(dispatch, "M_ROWS", tokens as u32);
+        }
+        if variant.is_batched() {
+            dispatch.grid[1] = tokens.div_ceil(variant.tokens_per_workgroup()) as u32;
+        }
+    }
+
     pub(crate) fn groups(&self, dispatch: &mut Dispatch, groups: usize) {
         set(dispatch, "packGridDimX", groups as u32);
         dispatch.grid = fold(groups, self.max_groups);
     }
 }
 
+/// Tokens of the prompts that are looked at: one, a whole tile, and more.
+const SELECTED_TOKENS: [usize; 3] = [1, 4, 5];
+
 /// The fewest flags that select `variant` for `spec`, every other one off, and
-/// the variant's first dispatch in that plan, for `int4_matmul` the head's. None
-/// where no flag selects it, alone or beside `rowwise`.
+/// the variant's first dispatch in that plan, for `int4_matmul` of one vector the
+/// head's. None where no flag selects it, alone or beside some of `rowwise`, `chunk`
+/// and `kv8`.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
@@ -243,6 +249,7 @@ pub fn selection(
     let alone = FLAGS.iter().filter(|flag| flag.name != "elem").map(|flag| {
         let on = match flag.name {
             "splitk" => Value::Count(parts.max(2)),
+            "chunk" => Value::Count(MAX_CHUNK as u32),
             _ => flag.first_on(),
         };
         let mut choices = off.clone();
@@ -253,21 +260,34 @@ pub fn selection(
         choices.insert("rowwise", Value::On);
         choices
     });
-    for choices in std::iter::once(off.clone())
+    let few = std::iter::once(off.clone())
         .chain(alone)
-        .chain(beside_rowwise)
-    {
+        .chain(beside_rowwise);
+    let beside = |name, value| {
+        move |mut choices: Choices| {
+            choices.insert(name, value);
+            choices
+        }
+    };
+    // Every form of the kernels of a chunk, and of those of an int8 cache, needs its
+    // flag too.
+    let chunk = beside("chunk", Value::Count(MAX_CHUNK as u32));
+    let kv8 = beside("kv8", Value::On);
+    let in_chunks = few.clone().map(chunk);
+    let of_int8 = few.clone().map(kv8);
+    let of_both = few.clone().map(chunk).map(kv8);
+    for choices in few.chain(in_chunks).chain(of_int8).chain(of_both) {
         let Ok(settings) = Settings::resolve(features, &choices) else {
             continue;
         };
-        for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+        let prompt = SELECTED_TOKENS.map(|tokens| Phase::Prefill { tokens, head: true });
+        for phase in std::iter::once(Phase::Decode).chain(prompt) {
             // A flag that can select nothing here is refused, and is not the one.
             let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
                 continue;
             };
-            let is = |d: &&Dispatch| {
-                d.variant == variant && (variant.role != Role::Int4Matmul || d.label == "lm_head")
-            };
+            let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
+            let is = |d: &&Dispatch| d.variant == variant && (!one_of_many || d.label == "lm_head");
             if let Some(dispatch) = plan.dispatches.iter().find(is) {
                 return Some((choices, dispatch.clone()));
             }
@@ -284,16 +304,23 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
     };
     let tensor = match variant.role {
         Role::Embedding => Tensor::Embedding,
-        Role::QkvFused => Tensor::Qkv,
+        Role::QkvFused | Role::QkvFusedScratch => Tensor::Qkv,
+        // The head is multiplied with one vector.
+        Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
         Role::Int4Matmul => spec.head_tensor(),
         Role::FusedFfn => Tensor::GateUp,
         Role::RmsNorm
         | Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionCombine
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
         | Role::Int4MatmulMoe
+        | Role::SiluMul
         | Role::AddNorm
         | Role::KvAppend
+        | Role::KvQuantizeInt8
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
@@ -309,6 +336,18 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         })
         .collect();
     spec
+}
+
+/// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.
+pub(crate) fn unplanned(variant: Variant) -> Dispatch {
+    Dispatch {
+        label: variant.id(),
+        variant,
+        buffers: vec![],
+        uniform: vec![0; variant.uniform().len()],
+        grid: [1, 1, 1],
+        weight_bytes: 0,
+    }
 }
 
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {

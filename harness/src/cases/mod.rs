@@ -106,7 +106,7 @@ impl Case {
         let share = match (variant.in_base_format(), variant.elem) {
             (true, Elem::F16) => 1,
             (true, Elem::F32) => 4,
-            (false, Elem::F16) => 6,
+            (false, Elem::F16) => 8,
             (false, Elem::F32) => drawn.max(1),
         };
         let count = match self.holds {

@@ -135,7 +135,9 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
-/// Invocations of a workgroup that normalises one head.
+/// Rows of the tile of a tree-form workgroup that multiplies several vectors.
+pub const BATCHED_TILE_ROWS: usize = 4;
+/// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
@@ -178,6 +180,11 @@ const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
     }
 }
 
+/// The same form for several vectors.
+const fn batched(batch: Batch, form: Form) -> Form {
+    Form { batch, ..form }
+}
+
 /// Every form, by role in the order of [`Role::ALL`].
 pub const FORMS: &[Form] = &[
     form(Role::Embedding, Reduce::Elementwise, Load::Word),
@@ -185,11 +192,20 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFused, Reduce::Tree, Load::Word),
     form(Role::QkvFused, Reduce::Row, Load::Vec4),
     form(Role::QkvFused, Reduce::Row, Load::Texture),
+    form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefillInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefillInt8, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -198,11 +214,37 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    ),
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    ),
+    form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
+    form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
@@ -257,8 +299,8 @@ impl Variant {
         self.bindings().filter(|b| b.element.is_some())
     }
 
-    /// `u32` words of one element of its packed weights: 3-bit rows hold no whole
-    /// number of vectors, so theirs are read word by word.
+    /// `u32` words of one element of its packed weights or cached codes. 3-bit rows
+    /// hold no whole number of vectors, so theirs are read word by word.
     pub fn packed_words(&self) -> usize {
         match self.format {
             Some(QuantFormat::Affine3G64) => 1,
@@ -285,7 +327,8 @@ impl Variant {
             Element::Output => Some(self.elem.max(self.out)),
             Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
             Element::F32 => Some(Elem::F32),
-            Element::Packed | Element::I32 => None,
+            Element::KvScale => Some(Elem::F16),
+            Element::Packed | Element::KvCodes | Element::I32 => None,
         }
     }
 
@@ -297,7 +340,10 @@ impl Variant {
 
     /// Fields of its uniform struct in order; empty where it has none.
     pub fn uniform(&self) -> &'static [UniformField] {
-        self.role.uniform()
+        match self.batch {
+            Batch::One | Batch::Four => self.role.uniform(),
+            Batch::Dynamic => self.role.batched_uniform(),
+        }
     }
 
     /// Id by the grammar of this module.
@@ -338,20 +384,27 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::Int4Matmul | Role::Int4MatmulMoe | Role::FusedFfn => {
-                match self.reduce {
-                    Reduce::Row => ROW_THREADS,
-                    Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
-                }
-            }
-            Role::Attention | Role::AttentionSplitk => match self.reduce {
+            Role::QkvFused
+            | Role::QkvFusedScratch
+            | Role::Int4Matmul
+            | Role::Int4MatmulMoe
+            | Role::FusedFfn => match self.reduce {
+                Reduce::Row => ROW_THREADS,
+                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+            },
+            Role::Attention
+            | Role::AttentionSplitk
+            | Role::AttentionInt8
+            | Role::AttentionPrefill
+            | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
-            Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
+            Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
             Role::Embedding
             | Role::RmsNorm
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
             | Role::Rope
@@ -368,10 +421,27 @@ impl Variant {
     /// the role makes one output of two.
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
-            (Reduce::Tree | Reduce::Elementwise, _) => 1,
+            (Reduce::Tree | Reduce::Elementwise, _) if !self.is_batched() => 1,
+            (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
+            (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
-            (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
+            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
+                ROW_THREADS * ROWS_PER_INVOCATION / 2
+            }
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
+        }
+    }
+
+    /// Whether it multiplies several vectors.
+    pub fn is_batched(&self) -> bool {
+        self.batch != Batch::One
+    }
+
+    /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
+    pub const fn tokens_per_workgroup(&self) -> usize {
+        match self.form.batch {
+            Batch::One => 1,
+            Batch::Four | Batch::Dynamic => 4,
         }
     }
 
