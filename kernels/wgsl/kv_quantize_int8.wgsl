@@ -2,7 +2,7 @@
 // k, v: (T, KV)   position_map: (T)
 // kv_pages: (pages, KVH, 16, 2, HD/4) u32 of four codes, the first in the lowest byte
 // kv_scales: (pages, KVH, 16, 2)
-// scale = max(max |x| / 127, 1e-8), code = round(x / scale): the codes are of the
+// scale = max(max |x| / 127, 1e-8), and a code is x / scale, rounded: codes are of the
 // scale in f32, the scale is stored as f16. Workgroup (x, y) owns head x / 2 of
 // token y, its keys where x is even and its values where it is odd. The page is
 // looked up in the page table; position -1 is skipped.

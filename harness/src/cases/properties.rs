@@ -5,8 +5,8 @@ mod attention;
 mod cache;
 
 use self::attention::{
-    attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, page_order,
-    parts_alone,
+    attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
+    page_order, parts_alone,
 };
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
@@ -89,17 +89,22 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::QkvFused, qkv_fused),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
+    fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
+    fixed("every_score", Role::AttentionSplitk, every_score),
     drawn(Role::AttentionSplitk, attention_splitk),
     fixed("parts_alone", Role::AttentionSplitk, parts_alone),
     drawn(Role::AttentionCombine, attention_combine),
     fixed("page_order", Role::AttentionInt8, page_order),
+    fixed("every_score", Role::AttentionInt8, every_score),
     drawn(Role::AttentionInt8, attention),
     fixed("page_order", Role::AttentionPrefillInt8, page_order),
+    fixed("every_score", Role::AttentionPrefillInt8, every_score),
     fixed("chunk_as_steps", Role::AttentionPrefillInt8, chunk_as_steps),
     drawn(Role::AttentionPrefillInt8, attention_prefill),
     fixed("page_order", Role::AttentionPrefill, page_order),
+    fixed("every_score", Role::AttentionPrefill, every_score),
     fixed("chunk_as_steps", Role::AttentionPrefill, chunk_as_steps),
     drawn(Role::AttentionPrefill, attention_prefill),
     fixed("vocab_1003", Role::Int4Matmul, |b, v, d| {

@@ -211,6 +211,49 @@ pub(super) fn attention_combine(bench: &mut Bench<'_>, variant: Variant, draw: D
     )
 }
 
+/// What a role gives for a query; one of a chunk for the last `tokens` positions.
+fn judged(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    case: &Query,
+    attended: Attended,
+    tokens: usize,
+) -> Result<Vec<Judged>> {
+    let spec = &case.spec;
+    if [Role::AttentionPrefill, Role::AttentionPrefillInt8].contains(&variant.role) {
+        let len = attended.k.len() / spec.kv_dim();
+        let chunk = Chunk {
+            cached: attended,
+            ..case.chunk(len - tokens, tokens)
+        };
+        return cases::attention_prefill(bench, variant, spec, &chunk);
+    }
+    if variant.role == Role::AttentionSplitk {
+        return cases::attention_splitk(bench, variant, spec, &attended, 3);
+    }
+    cases::attention(bench, variant, spec, &attended)
+}
+
+/// Every kind of score, over one position and one page, both sides of the edges of
+/// pages, and up to the last slot, with heads that share keys.
+pub(super) fn every_score(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    for scores in SCORES {
+        let mut case = shared_pages(draw.seed);
+        case.scores = scores;
+        let spec = &case.spec;
+        case.lengths()
+            .try_for_each(|len| {
+                // The last token of a chunk sees `len` positions, those before it fewer.
+                let tokens = len.min(2);
+                let attended = case.attended(len);
+                let judged = judged(bench, variant, &case, attended, tokens);
+                require(judged).with_context(|| format!("{len} positions"))
+            })
+            .with_context(|| format!("{scores:?}"))?;
+    }
+    Ok(())
+}
+
 /// A chunk of few or many tokens from the start, and one up to the last slot.
 pub(super) fn attention_prefill(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let tokens = select(&[1_usize, 2, 17, 33][..]);
@@ -254,9 +297,10 @@ pub(super) fn chunk_as_steps(bench: &mut Bench<'_>, variant: Variant, draw: Draw
         let judged = cases::attention_prefill(bench, variant, spec, &chunk)?.swap_remove(0);
         judged.require()?;
         let mut rows = judged.found.chunks_exact(spec.q_dim());
-        let decode = match variant.role {
-            Role::AttentionPrefillInt8 => Role::AttentionInt8,
-            _ => Role::Attention,
+        let decode = if variant.role == Role::AttentionPrefillInt8 {
+            Role::AttentionInt8
+        } else {
+            Role::Attention
         };
         let decode = same_form(variant, decode);
         for attended in (0..tokens).filter_map(|token| chunk.token(spec, token)) {
@@ -344,17 +388,7 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
             table,
             ..case.attended(len)
         };
-        let judged = match variant.role {
-            Role::AttentionSplitk => cases::attention_splitk(bench, variant, spec, &attended, 3),
-            Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
-                let chunk = Chunk {
-                    cached: attended,
-                    ..case.chunk(len - 5, 5)
-                };
-                cases::attention_prefill(bench, variant, spec, &chunk)
-            }
-            _ => cases::attention(bench, variant, spec, &attended),
-        };
+        let judged = judged(bench, variant, &case, attended, 5);
         let judged = judged?.swap_remove(0);
         judged.require()?;
         anyhow::Ok(judged.found)
