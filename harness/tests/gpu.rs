@@ -256,18 +256,21 @@ fn greedy_tokens_agree_over_an_int8_cache() {
     let prompt: Vec<u32> = (0..40).map(|i| i * 71 % 1003).collect();
     let mut engine = Engine::new(&gpu, &weights, 64, Some(vec![2, 0, 3, 1])).expect("engine");
     let arm = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
-    let mut worst = |kv| {
-        engine.prefill(&arm, &prompt).expect("prefill");
-        let expected = check::Expectation::new(&weights, &prompt, 12, kv).expect("reference");
+    let worst = |choice: &str| {
+        let kind = settings(&gpu, &[choice]);
+        engine
+            .prefill_whole(&arm.prefill, &prompt)
+            .expect("prefill");
+        let expected = check::Expectation::new(&weights, &prompt, 12, &kind).expect("reference");
         let greedy = check::greedy(&engine, &arm, &expected).expect("greedy");
         // Later rows are of whatever tokens a reference chose.
         (greedy.checks[0].worst_rel, greedy.checks)
     };
-    let (int8, checks) = worst(KvFormat::Int8);
+    let (int8, checks) = worst("kv8=1");
     for check in checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
-    let (plain, _) = worst(KvFormat::Plain);
+    let (plain, _) = worst("kv8=0");
     assert!(
         plain > 2.0 * int8,
         "relative rms {plain:.2e} from a plain cache, {int8:.2e} from an int8 one"
@@ -287,7 +290,9 @@ fn a_snapshot_restores_the_cache_of_each_arm() {
     let prompt = [5, 900, 77];
     let mut first = Vec::new();
     for arm in [&plain, &int8] {
-        engine.prefill(arm, &prompt).expect("prefill");
+        engine
+            .prefill_whole(&arm.prefill, &prompt)
+            .expect("prefill");
         first.push(engine.token().expect("token"));
     }
     engine.memory.snapshot(engine.gpu).expect("snapshot");
@@ -296,11 +301,13 @@ fn a_snapshot_restores_the_cache_of_each_arm() {
         engine.set_token(first[index]);
         let program = [&plain.decode, &int8.decode][index];
         engine.decode(program, prompt.len(), 8).expect("decode");
-        engine.logits().expect("logits")
+        engine.logits(Elem::F16).expect("logits")
     };
     let before = [continued(0), continued(1)];
     for arm in [&plain, &int8] {
-        engine.prefill(arm, &[1, 2, 3, 4]).expect("another prompt");
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3, 4])
+            .expect("another prompt");
     }
     assert_eq!(
         [continued(0), continued(1)],
@@ -521,4 +528,122 @@ fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
             }
         }
     }
+}
+
+/// Keys and values of every layer as they lie.
+fn caches(engine: &Engine<'_>) -> Vec<Vec<u32>> {
+    let layers = 0..engine.weights.spec().num_hidden_layers;
+    let read = |layer| {
+        engine
+            .memory
+            .read_kv(engine.gpu, layer, Elem::F16)
+            .expect("pages")
+    };
+    let bits = |pages: Vec<f32>| pages.into_iter().map(f32::to_bits).collect();
+    layers.map(read).map(bits).collect()
+}
+
+/// A chunk stores what its tokens store one by one, to the bit, where the matrices are
+/// read in the same form: each sum has the same order. The bounds of the forms hold
+/// where they differ, which the checks of the roles show.
+#[test]
+fn a_chunk_gives_the_bits_of_its_tokens() {
+    let Some(gpu) = adapter("a_chunk_gives_the_bits_of_its_tokens") else {
+        return;
+    };
+    for weights in [llama_tiny(), qwen3_synthetic()] {
+        // Two chunks of 8, and one off the tile.
+        let prompt: Vec<u32> = (0..21).map(|i| i * 71 % 1003).collect();
+        for form in [
+            &["rowwise=0", "vec4=0"][..],
+            &["rowwise=1", "texture=0"],
+            &["rowwise=1", "texture=1"],
+        ] {
+            let mut seen = Vec::new();
+            for chunk in ["chunk=0", "chunk=8", "chunk=64"] {
+                let choices = [form, &[chunk]].concat();
+                let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+                let arm = engine.arm(&settings(&gpu, &choices)).expect("arm");
+                let zeros = vec![0.0; engine.memory.layer_elements()];
+                engine.memory.fill_kv(&gpu, &zeros).expect("filled");
+                let done = engine.prefill_whole(&arm.prefill, &prompt);
+                assert_eq!(done.expect("prefill").tokens, prompt.len(), "{choices:?}");
+                let logits = engine.logits(Elem::F16).expect("logits");
+                seen.push((caches(&engine), logits, engine.token().expect("a token")));
+            }
+            assert!(seen[0] == seen[1], "{form:?}: chunks of 8 give other bits");
+            assert!(seen[0] == seen[2], "{form:?}: one chunk gives other bits");
+        }
+    }
+}
+
+/// A prompt that begins as the cache runs only what is new, whatever the page order.
+#[test]
+fn a_prompt_reuses_what_the_cache_holds_of_it() {
+    let Some(gpu) = adapter("a_prompt_reuses_what_the_cache_holds_of_it") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let table = Some(vec![2, 0, 3, 1]);
+    let mut engine = Engine::new(&gpu, &weights, 64, table).expect("engine");
+    let on = engine.arm(&settings(&gpu, &["reuse=1"])).expect("arm");
+    let off = engine.arm(&settings(&gpu, &["reuse=0"])).expect("arm");
+    let first: Vec<u32> = (0..19).map(|i| i * 71 % 1003).collect();
+    let work = |arm: &harness::engine::Arm, prompt: &[u32]| {
+        let done = engine.prefill(&arm.prefill, prompt).expect("prefill");
+        (done.reused, done.tokens)
+    };
+    assert_eq!(work(&on, &first), (0, 19), "the cache is empty");
+    let whole = engine.logits(Elem::F16).expect("logits");
+    assert_eq!(work(&on, &first), (18, 1), "the last token runs again");
+    assert_eq!(
+        engine.logits(Elem::F16).expect("logits"),
+        whole,
+        "to the bit"
+    );
+    let mut other = first.clone();
+    other[11] = 5;
+    assert_eq!(work(&on, &other), (11, 8), "from the first difference on");
+    let found = engine.logits(Elem::F16).expect("logits");
+    assert_eq!(work(&off, &other), (0, 19), "the flag is off");
+    assert_eq!(
+        engine.logits(Elem::F16).expect("logits"),
+        found,
+        "to the bit"
+    );
+
+    // A second turn: the prompt, the reply, and what is new.
+    assert_eq!(work(&on, &first), (11, 8), "the other prompt's beginning");
+    engine.decode(&on.decode, 19, 6).expect("decode");
+    let reply = engine.generated(18, 7).expect("the reply");
+    let second = [&first[..], &reply, &[3, 14, 15]].concat();
+    assert_eq!(work(&on, &second), (25, 4), "its last token was not fed");
+    let found = engine.logits(Elem::F16).expect("logits");
+    let expected = check::Expectation::new(&weights, &second, 0, &settings(&gpu, &[]));
+    let expected = expected.expect("reference");
+    let check = check::logits(
+        "second",
+        &found,
+        &expected.logits[0],
+        expected.noise[0],
+        Elem::F16,
+    );
+    assert!(check.passed, "{:?}", check.note);
+
+    // What was overwritten or replaced is not reused.
+    engine.set_token(7);
+    engine.decode(&on.decode, 10, 1).expect("decode");
+    assert_eq!(
+        work(&on, &second),
+        (10, 19),
+        "position 10 has another token"
+    );
+    let zeros = vec![0.0; engine.memory.layer_elements()];
+    engine.memory.fill_kv(&gpu, &zeros).expect("filled");
+    assert_eq!(work(&on, &second), (0, 29), "other keys and values");
+    engine.memory.forget();
+    assert_eq!(work(&on, &second), (0, 29), "on demand");
+    let int8 = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let done = engine.prefill(&int8.prefill, &second).expect("prefill");
+    assert_eq!(done.reused, 0, "another cache");
 }

@@ -2,6 +2,7 @@
 
 use super::{
     Engine, Program,
+    kept::Cache,
     memory::{POISON, floats, read_guarded},
 };
 use anyhow::{Result, bail};
@@ -52,7 +53,9 @@ impl Engine<'_> {
         let tokens = program.plan.phase.tokens();
         let elem = program.plan.elem;
         self.memory.require(position + tokens)?;
-        self.memory.kept.borrow_mut().overwrite(position);
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.overwrite(Cache::of(&program.plan), position);
+        drop(kept);
         let mut encoder = self.encoder();
         self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;

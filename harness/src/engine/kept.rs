@@ -1,16 +1,30 @@
 //! What is known of the tokens whose keys and values are in the cache.
 
-use kernels::{Elem, kv::KvFormat};
+use kernels::{Elem, Plan, plan::Buffer};
 
 /// Tokens with valid keys and values, from position 0 on, and where the token that is
 /// fed next came from.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
+    /// The cache that holds them; another format of it has pages of its own.
+    cache: Option<Cache>,
     /// `None` is the id that the log has for the position before.
     tokens: Vec<Option<u32>>,
     next: Next,
-    /// Type and format of the keys and values.
-    cache: Option<(Elem, KvFormat)>,
+}
+
+/// Which of the engine's KV caches a program stores to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cache(Option<(Buffer, Elem)>);
+
+impl Cache {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let buffers = plan.dispatches.iter().flat_map(|d| &d.buffers);
+        let of =
+            |buffer: &Buffer| matches!(buffer, Buffer::KvPages { .. } | Buffer::KvCodes { .. });
+        let first = buffers.copied().find(of);
+        Self(first.map(|buffer| (buffer, plan.elem)))
+    }
 }
 
 /// Where the token in the first row of the token buffer came from.
@@ -40,20 +54,30 @@ impl Kept {
     }
 
     /// A whole prompt was stored and its next token logged.
-    pub(super) fn prompt(&mut self, prompt: &[u32], cache: (Elem, KvFormat)) {
+    pub(super) fn prompt(&mut self, cache: Cache, prompt: &[u32]) {
         self.cache = Some(cache);
         self.tokens = prompt.iter().copied().map(Some).collect();
         self.next = Next::Made(prompt.len() - 1);
     }
 
     /// Positions from `position` on are overwritten by tokens that nobody knows.
-    pub(super) fn overwrite(&mut self, position: usize) {
+    pub(super) fn overwrite(&mut self, cache: Cache, position: usize) {
+        self.of(cache);
         self.tokens.truncate(position);
         self.next = Next::Unknown;
     }
 
+    /// Forgets what another cache holds.
+    pub(super) fn of(&mut self, cache: Cache) {
+        if self.cache != Some(cache) {
+            self.tokens.clear();
+            self.cache = Some(cache);
+        }
+    }
+
     /// Decoding stored and logged `count` tokens from `position` on.
-    pub(super) fn decoded(&mut self, position: usize, count: usize) {
+    pub(super) fn decoded(&mut self, cache: Cache, position: usize, count: usize) {
+        self.of(cache);
         self.tokens.truncate(position);
         let first = match self.next {
             Next::Set(token) => Some(Some(token)),
@@ -65,11 +89,6 @@ impl Kept {
             self.tokens.resize(position + count, None);
         }
         self.next = Next::Made(position + count - 1);
-    }
-
-    /// Type and format of the keys and values, where a prompt stored some.
-    pub(super) const fn cache(&self) -> Option<(Elem, KvFormat)> {
-        self.cache
     }
 
     /// The positions whose ids lie in the log, and how many are kept.
@@ -91,27 +110,32 @@ mod tests {
 
     #[test]
     fn decoding_goes_on_from_what_is_known() {
+        let [plain, int8] = [Buffer::KvPages { layer: 0 }, Buffer::KvCodes { layer: 0 }]
+            .map(|buffer| Cache(Some((buffer, Elem::F16))));
         let mut kept = Kept::default();
-        kept.prompt(&[5, 6, 7], (Elem::F16, KvFormat::Plain));
-        kept.decoded(3, 2);
+        kept.prompt(plain, &[5, 6, 7]);
+        kept.decoded(plain, 3, 2);
         assert_eq!(
             kept.tokens(),
             [Some(5), Some(6), Some(7), None, None],
             "the ids after the prompt lie in the log"
         );
         kept.set(&[9]);
-        kept.decoded(4, 1);
+        kept.decoded(plain, 4, 1);
         assert_eq!(
             kept.tokens(),
             [Some(5), Some(6), Some(7), None, Some(9)],
             "a token that was put there, over the last"
         );
-        kept.decoded(7, 3);
+        kept.decoded(plain, 7, 3);
         assert_eq!(kept.tokens().len(), 5, "positions behind a gap are not");
-        kept.decoded(5, 1);
+        kept.decoded(plain, 5, 1);
         assert_eq!(kept.tokens().len(), 5, "nor is a token made elsewhere");
-        kept.overwrite(2);
+        kept.overwrite(plain, 2);
         assert_eq!(kept.tokens(), [Some(5), Some(6)], "the rest is overwritten");
+        kept.of(int8);
+        assert!(kept.tokens().is_empty(), "another cache holds nothing");
+        kept.prompt(int8, &[1]);
         kept.forget();
         assert!(kept.tokens().is_empty(), "nothing is valid");
     }

@@ -21,6 +21,7 @@ pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
 use anyhow::{Result, bail};
+use kept::Cache;
 use kernels::{
     Elem, Phase, Plan, Settings,
     plan::{Activation, Buffer, chunk_positions, chunks},
@@ -152,7 +153,9 @@ impl<'a> Engine<'a> {
                 wall_ns: nanos(span_start),
             });
         }
-        self.memory.kept.borrow_mut().decoded(position, tokens);
+        let cache = Cache::of(&program.plan);
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.decoded(cache, position, tokens);
         Ok(Decoded {
             wall_ns: nanos(start),
             dispatches,

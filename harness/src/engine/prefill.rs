@@ -1,8 +1,13 @@
 //! Prompts: in chunks of many tokens or token by token, as the flag `chunk` says.
 
-use super::{Engine, Program, kept::shared, nanos, program::Pipelines};
+use super::{
+    Engine, Program,
+    kept::{Cache, shared},
+    nanos,
+    program::Pipelines,
+};
 use anyhow::{Context as _, Result, bail, ensure};
-use kernels::{Elem, Phase, Plan, Settings, kv::KvFormat, plan::chunks};
+use kernels::{Phase, Plan, Settings, plan::chunks};
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instant};
 
 /// How one choice of flags runs a prompt: a program for each size of chunk, made when
@@ -41,19 +46,14 @@ impl Prefill {
         }
     }
 
-    /// The choice of flags.
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// What the cache must have been written with to be reused.
-    fn cache(&self) -> (Elem, KvFormat) {
-        (self.settings.elem(), self.settings.kv_format())
-    }
-
     /// Most tokens of a chunk; 1 where the prompt goes token by token.
     pub fn chunk(&self) -> usize {
         (self.settings.get("chunk").count() as usize).max(1)
+    }
+
+    /// Every flag.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Whether a prompt reuses what the cache holds of it.
@@ -140,14 +140,16 @@ impl Engine<'_> {
         }
         self.memory.require(prompt.len())?;
         let start = Instant::now();
-        let same = self.memory.kept.borrow().cache() == Some(prefill.cache());
-        let reused = match prefill.reuses() && same {
+        let one = self.prefill_program(prefill, 1, true)?;
+        let cache = Cache::of(&one.plan);
+        self.memory.kept.borrow_mut().of(cache);
+        let reused = match prefill.reuses() {
             true => shared(&self.memory.kept(self.gpu)?, prompt),
             false => 0,
         };
         let positions = reused..prompt.len();
         let programs = self.prefill_programs(prefill, positions.clone())?;
-        self.memory.kept.borrow_mut().overwrite(reused);
+        self.memory.kept.borrow_mut().overwrite(cache, reused);
         self.memory.write_prompt(self.gpu, prompt);
         let most = prefill.chunk();
         let all: Vec<_> = chunks(positions, most).zip(programs).collect();
@@ -166,10 +168,7 @@ impl Engine<'_> {
                 .run("prefill", encoder)
                 .with_context(|| format!("prompt submit {submit}"))?;
         }
-        self.memory
-            .kept
-            .borrow_mut()
-            .prompt(prompt, prefill.cache());
+        self.memory.kept.borrow_mut().prompt(cache, prompt);
         Ok(Prefilled {
             wall_ns: nanos(start),
             dispatches,
@@ -185,7 +184,9 @@ impl Engine<'_> {
     pub fn run(&self, program: &Program, position: usize) -> Result<()> {
         let tokens = program.plan.phase.tokens();
         self.memory.require(position + tokens)?;
-        self.memory.kept.borrow_mut().overwrite(position);
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.overwrite(Cache::of(&program.plan), position);
+        drop(kept);
         let mut encoder = self.encoder();
         self.encode(&mut encoder, program, position);
         self.gpu.run("one program", encoder)

@@ -40,6 +40,25 @@ const TEXTURE: &[&str] = &[
     "fused_ffn_row_texture",
 ];
 const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
+const TREE_BATCHED: &[&str] = &["int4_matmul_batched_dyn", "fused_ffn_batched_dyn"];
+const BATCHED_MM: &[&str] = &[
+    "int4_matmul_batched_dyn",
+    "int4_matmul_batched_dyn_row_vec4",
+    "int4_matmul_batched_dyn_row_texture",
+];
+const BATCHED_FFN: &[&str] = &[
+    "fused_ffn_batched_dyn",
+    "fused_ffn_batched_dyn_row_vec4",
+    "fused_ffn_batched_dyn_row_texture",
+];
+const BATCHED: &[&str] = &[
+    "int4_matmul_batched_dyn",
+    "int4_matmul_batched_dyn_row_vec4",
+    "int4_matmul_batched_dyn_row_texture",
+    "fused_ffn_batched_dyn",
+    "fused_ffn_batched_dyn_row_vec4",
+    "fused_ffn_batched_dyn_row_texture",
+];
 const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
 const NORMS: &[&str] = &["rms_norm", "add_norm"];
 const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
@@ -170,6 +189,29 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("fold_ignored_row", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    // several vectors
+    mutant("batched_rows_unguarded", BATCHED_MM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < token_count()", "token < token_count()"),
+    mutant("batched_units_unguarded", BATCHED_FFN, "units past the last are stored", "unit < u.packGridDimX && token < token_count()", "token < token_count()"),
+    mutant("batched_tokens_unguarded", BATCHED_MM, "tokens past the last are stored", "row < u.packGridDimX && token < token_count()", "row < u.packGridDimX"),
+    mutant("batched_ffn_tokens_unguarded", BATCHED_FFN, "tokens past the last are stored", "unit < u.packGridDimX && token < token_count()", "unit < u.packGridDimX"),
+    mutant("batched_token_stride", BATCHED, "a token's activations are taken to be one load longer", "activations(tokens.y * loads + i, at)", "activations(tokens.y * (loads + 1u) + i, at)"),
+    mutant("batched_token_repeated", BATCHED, "the last token of a tile has the activations of the one before", "activations(tokens.w * loads + i, at)", "activations(tokens.z * loads + i, at)"),
+    mutant("batched_tiles_overlap", BATCHED, "tiles hold three tokens", "return at.wg.y * 4u;", "return at.wg.y * 3u;"),
+    mutant("batched_first_tile", BATCHED, "every tile is the first", "return at.wg.y * 4u;", "return 0u;"),
+    mutant("batched_output_stride", BATCHED_MM, "a token's outputs are stored one row further", "out[token * u.packGridDimX + row]", "out[token * (u.packGridDimX + 1u) + row]"),
+    mutant("batched_ffn_output_stride", BATCHED_FFN, "a token's outputs are stored one unit further", "out[token * FFN_DIM + unit]", "out[token * (FFN_DIM + 1) + unit]"),
+    mutant("batched_tile_transposed", &["int4_matmul_batched_dyn"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
+    mutant("batched_gate_and_up_swapped", &["fused_ffn_batched_dyn"], "the gate is multiplied and the up projection gates", "sums[0][n][t], sums[0][n + 2u][t]", "sums[0][n + 2u][t], sums[0][n][t]"),
+    mutant("batched_gate_and_up_swapped_row", &["fused_ffn_batched_dyn_row_vec4", "fused_ffn_batched_dyn_row_texture"], "the gate is multiplied and the up projection gates", "gate[n][t], up[n][t]", "up[n][t], gate[n][t]"),
+    mutant("batched_silu_is_sigmoid", BATCHED_FFN, "the gate is not multiplied", "Act(gate / (1.0 + exp(-gate)) * up)", "Act(1.0 / (1.0 + exp(-gate)) * up)"),
+    mutant("batched_tail_skipped", &["int4_matmul_batched_dyn"], "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("batched_tail_skipped_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
+    mutant("batched_f16_accumulator", &["int4_matmul_batched_dyn"], "sums of an invocation are rounded to f16", "sum[0] += dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "sum[0] = vec4<f32>(vec4<f16>(sum[0] + dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_f16_accumulator_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "sums of an invocation are rounded to f16", "low_sums[0] += dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums[0] = vec4<f32>(vec4<f16>(low_sums[0] + dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_barrier_before_tree", TREE_BATCHED, "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
+    mutant("batched_barrier_in_tree", TREE_BATCHED, "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
+    mutant("batched_tree_starts_low", TREE_BATCHED, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
+    mutant("batched_fold_ignored", BATCHED, "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
     // qkv_fused
     mutant("qkv_rope_sign", EVERY_QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", EVERY_QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),

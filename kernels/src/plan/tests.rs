@@ -137,6 +137,31 @@ fn qwen3_normalises_heads_between_projection_and_rotation() {
 }
 
 #[test]
+fn a_chunk_runs_in_one_dispatch_a_site_and_within_the_limits() {
+    for model in ["smollm2-135m", "phi3-mini", "qwen3-4b"] {
+        let spec = models::find(model).expect("registered");
+        let features = Features::PUBLISHED;
+        let settings = Settings::resolve(&features, &flag::Choices::new()).expect("defaults");
+        let dispatches = |tokens| {
+            let phase = Phase::Prefill { tokens, head: true };
+            let plan = Plan::build(&spec, &settings, &features, phase);
+            plan.map(|plan| plan.dispatches)
+        };
+        let one = dispatches(1).expect("a token");
+        let most = dispatches(MAX_CHUNK).expect("a chunk");
+        assert_eq!(one.len(), most.len(), "{model}: as many dispatches");
+        for dispatch in &most {
+            let within = |n: &u32| (1..=features.max_workgroups_per_dimension).contains(n);
+            assert!(dispatch.grid.iter().all(within), "{}", dispatch.label);
+        }
+        for tokens in [0, MAX_CHUNK + 1] {
+            let error = dispatches(tokens).expect_err("no chunk").to_string();
+            assert!(error.contains("expected 1 to 64"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn rows_fold_into_z_past_the_limit() {
     assert_eq!(fold(65_535, 65_535), [65_535, 1, 1], "at the limit");
     assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");
