@@ -365,19 +365,23 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let layout = spec.kv_layout().int8();
             let table = &engine.memory.page_table;
             let mut replaced = before.clone();
-            let found = [Side::K, Side::V].map(|side| after.read(layout, table, position, side));
-            let [k, v] = found;
-            let (k, v) = (k?, v?);
-            replaced.write(layout, table, position as i32, [&k, &v])?;
             let mut all = Vec::new();
-            for (names, found, x) in [
-                (["k codes", "k scales"], &k, act(bound(0))),
-                (["v codes", "v scales"], &v, act(bound(1))),
-            ] {
-                let expected = kv_quantize_int8::expected(x, spec.head_dim);
-                let codes = found.codes.iter().map(|&code| f64::from(code)).collect();
-                all.push((names[0], codes, expected.codes));
-                all.push((names[1], found.scales.clone(), expected.scales));
+            let row = spec.kv_dim();
+            let k = act(bound(0)).chunks_exact(row);
+            let v = act(bound(1)).chunks_exact(row);
+            for ((k, v), &position) in k.zip(v).zip(&rows.positions) {
+                let read = |side| after.read(layout, table, position, side);
+                let stored = [read(Side::K)?, read(Side::V)?];
+                replaced.write(layout, table, position as i32, stored.each_ref())?;
+                for (names, stored, x) in [
+                    (["k codes", "k scales"], &stored[0], k),
+                    (["v codes", "v scales"], &stored[1], v),
+                ] {
+                    let expected = kv_quantize_int8::expected(x, spec.head_dim);
+                    let codes = stored.codes.iter().map(|&code| f64::from(code)).collect();
+                    all.push((names[0], codes, expected.codes));
+                    all.push((names[1], stored.scales.clone(), expected.scales));
+                }
             }
             let bits = |pages: &kv_quantize_int8::Pages| {
                 let codes = pages.codes.iter().map(|&word| f64::from(word));
