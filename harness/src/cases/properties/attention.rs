@@ -240,7 +240,6 @@ pub(super) fn every_score(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -
     for scores in SCORES {
         let mut case = shared_pages(draw.seed);
         case.scores = scores;
-        let spec = &case.spec;
         case.lengths()
             .try_for_each(|len| {
                 // The last token of a chunk sees `len` positions, those before it fewer.
