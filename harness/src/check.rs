@@ -5,7 +5,7 @@
 //! kernel does not hide behind those before it; the whole model is judged by its
 //! logits and by its greedy tokens.
 
-use crate::engine::{Arm, Captured, Engine};
+use crate::engine::{Arm, Captured, Engine, part_of};
 use anyhow::{Context as _, Result, bail};
 use kernels::{
     Dispatch, Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant,
@@ -219,8 +219,17 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
         Role::Embedding => {
+            let (layer, tensor) = param(dispatch);
+            let w = weights.matrix(layer, tensor);
+            // The last part of the rows completes the output.
+            if dispatch
+                .rows()
+                .is_some_and(|rows| rows.first + rows.count < w.rows)
+            {
+                return Ok(vec![]);
+            }
             let tokens = rows.tokens.iter();
-            let expected = tokens.map(|&token| embedding::expected(matrix(), token, variant.elem));
+            let expected = tokens.map(|&token| embedding::expected(w, token, variant.elem));
             let expected: Vec<Expected> = expected.collect::<Result<_, _>>()?;
             let found = act(bound(0)).to_vec();
             vec![("", found, concat(expected.into_iter()))]
@@ -261,7 +270,11 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 Role::FusedFfn => fused_ffn::expected(w, x, sum, store(variant)),
                 _ => int4_matmul::expected(w, x, sum, store(variant)),
             });
-            vec![("", act(bound(0)).to_vec(), concat(expected))]
+            let mut found = act(bound(0)).to_vec();
+            if let Some(rows) = dispatch.rows() {
+                found = found[rows.first..][..rows.count].to_vec();
+            }
+            vec![("", found, concat(expected))]
         }
         Role::Int4MatmulMoe => bail!("{}: no plan dispatches experts", dispatch.label),
         Role::QkvFusedScratch => {
@@ -557,7 +570,7 @@ fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
 
 fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &Dispatch) -> Matrix<'w> {
     let (layer, tensor) = param(dispatch);
-    weights.matrix(layer, tensor)
+    part_of(weights.matrix(layer, tensor), dispatch.rows())
 }
 
 fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {

@@ -109,6 +109,15 @@ pub enum State {
     InvFreq,
 }
 
+/// Some rows of a matrix, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rows {
+    /// The first.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
 /// What a binding of a dispatch is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
@@ -120,6 +129,8 @@ pub enum Buffer {
         tensor: Tensor,
         /// Which part of it.
         part: Part,
+        /// The rows of the matrix that are bound, where one binding may not hold all.
+        rows: Option<Rows>,
     },
     /// An activation.
     Activation(Activation),
@@ -157,6 +168,21 @@ pub struct Dispatch {
     pub grid: [u32; 3],
     /// Bytes of matrix weights, scales and biases that it reads.
     pub weight_bytes: u64,
+}
+
+impl Dispatch {
+    /// The rows of its matrix, where it takes a part of one that is too large for a
+    /// binding. Its outputs of these rows lie behind those of the rows before.
+    pub fn rows(&self) -> Option<Rows> {
+        self.buffers.iter().find_map(|buffer| match buffer {
+            Buffer::Param { rows, .. } => *rows,
+            Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
+            | Buffer::State(_) => None,
+        })
+    }
 }
 
 /// The dispatches of one token.
@@ -580,6 +606,7 @@ impl Builder<'_> {
             layer,
             tensor,
             part: Part::Vector,
+            rows: None,
         }
     }
 
@@ -588,19 +615,27 @@ impl Builder<'_> {
         let w = self.matrix(None, Tensor::Embedding);
         let variant = self.base_in(Role::Embedding, Some(w.format), label)?;
         let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label: label.into(),
-            variant,
-            buffers: w.bound(vec![
-                act(Activation::Residual(0)),
-                state(State::Token),
-                w.scales,
-                w.words,
-            ]),
-            uniform: vec![self.tokens as u32, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
+        let most = self.features.max_storage_binding_bytes;
+        for w in w.bindable(variant, most) {
+            self.dispatches.push(Dispatch {
+                label: w.label(label),
+                variant,
+                buffers: w.bound(vec![
+                    act(Activation::Residual(0)),
+                    state(State::Token),
+                    w.scales,
+                    w.words,
+                ]),
+                uniform: vec![
+                    self.tokens as u32,
+                    groups as u32,
+                    w.first as u32,
+                    w.rows as u32,
+                ],
+                grid: self.fold(groups),
+                weight_bytes: 0,
+            });
+        }
         Ok(())
     }
 
@@ -713,20 +748,22 @@ impl Builder<'_> {
         };
         let w = self.matrix(layer, tensor);
         let variant = self.choose(Role::Int4Matmul, Some(w.format), w.k, &label)?;
-        let mut uniform = vec![
-            w.format.words_per_row(w.k) as u32,
-            w.format.scales_per_row(w.k) as u32,
-            w.rows as u32,
-        ];
-        self.push_tokens(variant, &mut uniform);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
-            uniform,
-            grid: self.matrix_grid(variant, w.rows),
-            weight_bytes: w.bytes(),
-        });
+        for w in w.bindable(variant, self.features.max_storage_binding_bytes) {
+            let mut uniform = vec![
+                w.format.words_per_row(w.k) as u32,
+                w.format.scales_per_row(w.k) as u32,
+                w.rows as u32,
+            ];
+            self.push_tokens(variant, &mut uniform);
+            self.dispatches.push(Dispatch {
+                label: w.label(&label),
+                variant,
+                buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
+                uniform,
+                grid: self.matrix_grid(variant, w.rows),
+                weight_bytes: w.bytes(),
+            });
+        }
         Ok(())
     }
 

@@ -181,6 +181,29 @@ struct Group {
 }
 
 impl<'a> Matrix<'a> {
+    /// `count` rows from `first` on.
+    ///
+    /// # Panics
+    /// When it has not as many.
+    pub fn part(&self, first: usize, count: usize) -> Self {
+        let of = |per_row: usize| first * per_row..(first + count) * per_row;
+        let scales = of(self.format.scales_per_row(self.k));
+        Self {
+            rows: count,
+            words: &self.words[of(self.format.words_per_row(self.k))],
+            scales: match self.scales {
+                Scales::F16(all) => Scales::F16(&all[scales.clone()]),
+                Scales::F32(all) => Scales::F32(&all[scales.clone()]),
+            },
+            biases: if self.format.is_affine() {
+                &self.biases[scales]
+            } else {
+                self.biases
+            },
+            ..*self
+        }
+    }
+
     /// A q4f16_1 matrix `[rows, k]` over codes `[rows, k/8]` and scales
     /// `[rows, k/32]`.
     ///

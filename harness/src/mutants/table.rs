@@ -426,7 +426,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("embedding_bias_scaled", EMBEDDING, "the bias is taken for a zero point", "Act(scales[at]) + Act(biases[at])", "(Act(scales[at]) + Act(biases[at]))").in_formats(AFFINE),
     mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE").in_formats(QuantFormat::ALL),
     mutant("embedding_first_id", EMBEDDING, "every token is the first", "ids[i / D]", "ids[0]"),
-    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code(token, k)) - Act(ZERO_POINT)) * Act(scales[token * D_SCALES + k / GROUP_SIZE])", "Act((f32(code(token, k)) - f32(ZERO_POINT)) * f32(scales[token * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
+    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code(row, k)) - Act(ZERO_POINT)) * Act(scales[row * D_SCALES + k / GROUP_SIZE])", "Act((f32(code(row, k)) - f32(ZERO_POINT)) * f32(scales[row * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
+    mutant("embedding_part_from_zero", EMBEDDING, "a part of the rows is taken to begin at the first", "weight(token - u.first_row, i % D)", "weight(token, i % D)"),
+    mutant("embedding_every_part", EMBEDDING, "a part stores the tokens of the others too", "if (token >= u.first_row && token - u.first_row < u.row_count) {", "{"),
     mutant("embedding_unguarded", EMBEDDING, "invocations past the last element store too", " || i >= u.seq_len * D", ""),
     // rope
     mutant("rope_sign", ROPE, "the rotation's sine has the wrong sign", "value * turn.x - f32(qkv[i + HALF_ROTARY]) * turn.y", "value * turn.x + f32(qkv[i + HALF_ROTARY]) * turn.y"),

@@ -254,3 +254,49 @@ fn rows_fold_into_z_past_the_limit() {
     assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");
     assert_eq!(fold(151_936, 65_535), [50_646, 1, 3], "a large vocabulary");
 }
+
+#[test]
+fn a_matrix_that_one_binding_cannot_hold_is_bound_in_parts() {
+    let spec = models::find("qwen3-4b").expect("registered");
+    let whole = Features::PUBLISHED;
+    let small = Features {
+        max_storage_binding_bytes: 128 << 20,
+        ..whole
+    };
+    let plan = |features: &Features| {
+        let settings = Settings::resolve(features, &flag::Choices::new()).expect("no conflict");
+        Plan::build(&spec, &settings, features, Phase::Decode).expect("a plan")
+    };
+    let (whole, small) = (plan(&whole), plan(&small));
+    assert!(
+        whole.dispatches.iter().all(|d| d.rows().is_none()),
+        "nothing is cut where it fits"
+    );
+    // 151,936 rows of 1,280 bytes are 185 MiB.
+    assert_eq!(
+        small.dispatches_per_token(),
+        whole.dispatches_per_token() + 2,
+        "embedding and head in two parts each"
+    );
+    assert_eq!(
+        small.totals().bytes_per_token,
+        whole.totals().bytes_per_token,
+        "the same bytes"
+    );
+    for site in ["embed", "lm_head"] {
+        let parts: Vec<_> = small
+            .dispatches
+            .iter()
+            .filter(|d| d.label.starts_with(site))
+            .map(|d| d.rows().expect("a part"))
+            .collect();
+        let mut next = 0;
+        for part in &parts {
+            assert_eq!(part.first, next, "{site}: rows one after the other");
+            assert!(part.first.is_multiple_of(128), "{site}: outputs aligned");
+            assert!(part.count * 1280 <= 128 << 20, "{site}: it fits");
+            next += part.count;
+        }
+        assert_eq!(next, 151_936, "{site}: every row");
+    }
+}

@@ -411,7 +411,17 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
 /// Fields of a role's uniform struct, in order.
 pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
     match role {
-        Role::Embedding | Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
+        Role::Embedding => {
+            const {
+                &[
+                    u32_field("seq_len"),
+                    u32_field("packGridDimX"),
+                    u32_field("first_row"),
+                    u32_field("row_count"),
+                ]
+            }
+        }
+        Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
             const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
         }
         Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
