@@ -6,7 +6,7 @@ mod cache;
 
 use self::attention::{
     attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
-    page_order, parts_alone,
+    long_context, page_order, parts_alone,
 };
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
@@ -89,6 +89,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::QkvFused, qkv_fused),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
+    fixed("long_context", Role::Attention, long_context),
     fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
@@ -116,6 +117,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
     }),
     drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
+    fixed("silu_saturates", Role::FusedFfn, silu_saturates),
     drawn(Role::FusedFfn, fused_ffn),
     drawn(Role::SiluMul, silu_mul),
     fixed("groups_69632", Role::SiluMul, silu_mul_folds),
@@ -400,6 +402,26 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
+}
+
+/// Gates down to -120, where exp(-gate) is beyond f32 and silu is 0, not NaN.
+fn silu_saturates(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let (units, k) = (96, variant.k_step().max(96));
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
+    let mut x = values.activations(k, Kind::Ordinary, 0.7);
+    let lowest = |x: &[f32]| {
+        let y = w
+            .matrix()
+            .matvec(&x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+        y[..units].iter().copied().fold(f64::INFINITY, f64::min)
+    };
+    let factor = -120.0 / lowest(&x);
+    for x in &mut x {
+        *x = (f64::from(*x) * factor) as f32;
+    }
+    ensure!(lowest(&x) < -100.0, "a gate beyond -100");
+    require(cases::fused_ffn(bench, variant, &w, &x, units))
 }
 
 fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
