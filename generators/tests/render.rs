@@ -48,7 +48,7 @@ fn the_browser_dialect_enables_subgroups_where_the_table_needs_them() {
         ..Features::PUBLISHED
     };
     let mut enabled = 0;
-    for &variant in VARIANTS {
+    for &variant in VARIANTS.iter() {
         let native = generators::render(variant, &spec).expect("renders").wgsl;
         let browser = Dialect::Browser.of_native(&native);
         let directive = "enable subgroups;\n";

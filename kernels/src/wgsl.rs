@@ -24,7 +24,6 @@ macro_rules! source {
 /// Body of a role that is written by hand; `None` where a template makes it.
 pub const fn body(role: Role) -> Option<Source> {
     match role {
-        Role::Embedding => Some(source!("embedding.wgsl")),
         Role::RmsNorm => Some(source!("rms_norm.wgsl")),
         Role::AddNorm => Some(source!("add_norm.wgsl")),
         Role::KvAppend => Some(source!("kv_append.wgsl")),
@@ -35,7 +34,8 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
         Role::Argmax => Some(source!("argmax.wgsl")),
         Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
-        Role::QkvFused
+        Role::Embedding
+        | Role::QkvFused
         | Role::QkvFusedScratch
         | Role::Attention
         | Role::AttentionSplitk
@@ -43,6 +43,7 @@ pub const fn body(role: Role) -> Option<Source> {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn => None,
     }
 }
@@ -68,6 +69,7 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::KvQuantizeInt8
         | Role::SiluMul
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn => None,
     }
 }

@@ -9,9 +9,9 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, FLAGS},
-    models,
+    models::{self, TensorFormat},
     plan::{MAX_CHUNK, fold},
     variants::WIDE_THREADS,
 };
@@ -244,6 +244,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
+    let spec = &reading(variant, spec);
     let mut off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
     let elem = Flag::find("elem").expect("a flag");
     let elem = elem.parse(variant.elem.name()).expect("a type");
@@ -296,6 +297,48 @@ pub fn selection(
         }
     }
     None
+}
+
+/// The model with its matrices of the variant's role in the variant's format.
+fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
+    let mut spec = spec.clone();
+    let Some(format) = variant.format else {
+        return spec;
+    };
+    let tensor = match variant.role {
+        Role::Embedding => Tensor::Embedding,
+        Role::QkvFused | Role::QkvFusedScratch => Tensor::Qkv,
+        // The head is multiplied with one vector.
+        Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
+        Role::Int4Matmul => spec.head_tensor(),
+        Role::FusedFfn => Tensor::GateUp,
+        Role::RmsNorm
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionCombine
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
+        | Role::Int4MatmulMoe
+        | Role::SiluMul
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::KvQuantizeInt8
+        | Role::Rope
+        | Role::QkNorm
+        | Role::QkNormRopeAppend
+        | Role::Argmax => return spec,
+    };
+    let all = spec.tensors().into_iter();
+    spec.other_formats = all
+        .filter(|(_, other)| *other == tensor)
+        .map(|(layer, tensor)| TensorFormat {
+            layer,
+            tensor,
+            format,
+        })
+        .collect();
+    spec
 }
 
 /// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.
