@@ -81,12 +81,15 @@ fn the_document_has_three_verdicts_and_none_of_the_whole() {
     let summary = AbSummary::of(&run, Path::new("reports/x")).expect("a sound run");
     let title = &summary.title;
     for part in [
-        "A/B splitk,fuseqk on SmolLM2 (requantised): splitk FASTER by 4.",
+        "A/B splitk,fuseqk on SmolLM2 (requantised): splitk FASTER by ",
         ", fuseqk EQUIVALENT (",
         ", splitk \u{d7} fuseqk INDEPENDENT (",
     ] {
         assert!(title.contains(part), "{title} lacks {part}");
     }
+    // exp(-0.05) - 1, by twelve blocks of a standard error of 0.2 %.
+    let first = summary.contrasts[0].effect_pct.expect("an effect");
+    assert!((first + 4.88).abs() < 0.8, "{first}");
     let json = serde_json::to_value(&summary).expect("JSON");
     assert_eq!(json["verdict"], serde_json::Value::Null, "of the whole");
     assert_eq!(json["arms"].as_array().map(Vec::len), Some(4), "arms");
