@@ -6,6 +6,7 @@ use kernels::QuantFormat::{
 };
 
 const FOUR_BITS: &[QuantFormat] = &[Q4f16_1, Q4f32_1, Q4_0, Affine4G32, Affine4G64];
+const OTHER_FOUR_BITS: &[QuantFormat] = &[Q4f32_1, Q4_0, Affine4G32, Affine4G64];
 const THREE_BITS: &[QuantFormat] = &[Affine3G64];
 const EIGHT_BITS: &[QuantFormat] = &[Affine8G32, Affine8G64];
 const AFFINE: &[QuantFormat] = &[Affine4G32, Affine4G64, Affine3G64, Affine8G32, Affine8G64];
@@ -188,7 +189,8 @@ const ARGMAX: &[&str] = &["argmax"];
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[
     // packed weights
-    mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(FOUR_BITS),
+    mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)"),
+    mutant("nibble_order_of_formats", BUFFERS, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(OTHER_FOUR_BITS),
     mutant("zero_point_8", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "embedding"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
     mutant("zero_point_8_of_wide_scales", &["int4_matmul", "qkv_fused_row_vec4", "fused_ffn"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
     mutant("zero_point_7", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
