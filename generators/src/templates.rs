@@ -17,7 +17,7 @@ use tera::{Context, Tera};
 struct Params {
     /// The variant's id, for the opening comment.
     id: String,
-    /// `tree` or `row`.
+    /// `tree`, `row`, `subgroup` or `gemm`.
     reduce: &'static str,
     /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
@@ -59,6 +59,10 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/int4_matmul_batched.wgsl.tera"),
     ),
     (
+        "int4_matmul_gemm.wgsl.tera",
+        include_str!("../templates/int4_matmul_gemm.wgsl.tera"),
+    ),
+    (
         "qkv_fused.wgsl.tera",
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
@@ -85,7 +89,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
-        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
+        _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
+        _ if variant.is_batched() => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionInt8
@@ -111,6 +116,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         reduce: match variant.reduce {
             Reduce::Row => "row",
             Reduce::Subgroup => "subgroup",
+            Reduce::Gemm => "gemm",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
         load: match variant.load {

@@ -125,7 +125,7 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
         Load::Vec4 | Load::Texture => 32,
     };
     match variant.reduce {
-        Reduce::Row => Accumulation::serial(k),
+        Reduce::Row | Reduce::Gemm => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
             Accumulation::strided(k, variant.threads(), width)
         }
@@ -581,7 +581,7 @@ pub fn attention_form(variant: Variant, head_dim: usize) -> attention::Attention
 pub fn merges(variant: Variant) -> usize {
     match variant.reduce {
         Reduce::Row => 1,
-        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => 0,
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => 0,
     }
 }
 

@@ -81,6 +81,8 @@ pub enum Activation {
     Attention,
     /// Split-K partials in f32, `[H, parts, HD + 2]`.
     Partials,
+    /// Gate and up projections on their own, `[T, 2 F]`.
+    GateUp,
     /// Feed-forward activation, `[T, F]`.
     Ffn,
     /// Logits, `[V]`.
@@ -314,6 +316,7 @@ pub fn activation_len(
         Activation::Partials => {
             return spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim);
         }
+        Activation::GateUp => 2 * spec.intermediate_size,
         Activation::Ffn => spec.intermediate_size,
         Activation::Logits => return spec.vocab_size,
     };
@@ -375,7 +378,11 @@ impl Builder<'_> {
                 Activation::Delta,
             )?;
             self.add_norm(layer, Some(layer), Tensor::PostNorm, &mut residual)?;
-            self.fused_ffn(layer)?;
+            if self.gemm() {
+                self.gemm_ffn(layer)?;
+            } else {
+                self.fused_ffn(layer)?;
+            }
             self.matmul(
                 Some(layer),
                 Tensor::Down,
@@ -460,20 +467,24 @@ impl Builder<'_> {
     /// The first form of a role that is `wanted`, in the model's format and for the
     /// plan's tokens.
     fn find(&self, role: Role, wanted: impl Fn(&Form) -> bool) -> Option<Variant> {
-        let batch = match role {
-            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
-            _ => Batch::One,
+        let batches: &[Batch] = match (role, self.in_chunks, self.tokens) {
+            (Role::Int4Matmul | Role::FusedFfn, true, 4) => &[Batch::Four, Batch::Dynamic],
+            (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
+            _ => &[Batch::One],
         };
-        let mut variants = VARIANTS.iter().copied();
-        variants.find(|variant| {
-            variant.role == role
-                && variant.batch == batch
-                && variant
-                    .format
-                    .is_none_or(|format| format == self.spec.format)
-                && variant.elem == self.settings.elem()
-                && wanted(&variant.form)
-        })
+        let of_batch = |&batch: &Batch| {
+            let mut variants = VARIANTS.iter().copied();
+            variants.find(|variant| {
+                variant.role == role
+                    && variant.batch == batch
+                    && variant
+                        .format
+                        .is_none_or(|format| format == self.spec.format)
+                    && variant.elem == self.settings.elem()
+                    && wanted(&variant.form)
+            })
+        };
+        batches.iter().find_map(of_batch)
     }
 
     /// The base form of a role, refused where the adapter cannot run it.
@@ -499,6 +510,9 @@ impl Builder<'_> {
     /// dimension) allows.
     fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
+        if self.gemm() {
+            candidates.push((Some("gemm"), Reduce::Gemm, Load::Vec4));
+        }
         let rowwise = self.settings.get("rowwise").is_on();
         if self.settings.get("texture").is_on() {
             if rowwise {
@@ -691,9 +705,9 @@ impl Builder<'_> {
             Tensor::Qkv => "qkv",
             Tensor::O => "o",
             Tensor::Down => "down",
+            Tensor::GateUp => "gate_up",
             Tensor::Embedding | Tensor::LmHead => "lm_head",
-            Tensor::GateUp
-            | Tensor::InputNorm
+            Tensor::InputNorm
             | Tensor::QNorm
             | Tensor::KNorm
             | Tensor::PostNorm

@@ -11,7 +11,11 @@ use super::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
-use kernels::{Features, ModelSpec, Role, Variant, kv::pages_for, variants::VARIANTS};
+use kernels::{
+    Features, ModelSpec, Role, Variant,
+    kv::pages_for,
+    variants::{Batch, VARIANTS},
+};
 use reference::{
     golden::Golden,
     numerics::widen,
@@ -484,8 +488,10 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Resu
         let y = golden.f32(&format!("{name}.y"))?.data;
         let rows = x.data.chunks_exact(w.k).zip(y.chunks_exact(w.rows));
         for (i, (x, y)) in rows.enumerate() {
-            let judged = cases::int4_matmul(bench, variant, &w, x)?;
-            require(&judged, "out", y).with_context(|| format!("{name} x {i}"))?;
+            let copies = if variant.batch == Batch::Four { 4 } else { 1 };
+            let (x, y) = (x.repeat(copies), y.repeat(copies));
+            let judged = cases::int4_matmul(bench, variant, &w, &x)?;
+            require(&judged, "out", &y).with_context(|| format!("{name} x {i}"))?;
             run += 1;
         }
     }
