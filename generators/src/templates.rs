@@ -2,15 +2,14 @@
 //! `Params` struct of closed words; conditions stand at column 0 and swap whole
 //! functions.
 
-use crate::RenderError;
+use crate::{RenderError, Sources};
 use kernels::{
-    Elem, Role, Variant,
+    Elem, QuantFormat, Role, Variant,
     kv::KvFormat,
     variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
-use std::sync::LazyLock;
-use tera::{Context, Tera};
+use tera::Context;
 
 /// Parameters of every template.
 #[derive(Serialize)]
@@ -32,15 +31,31 @@ struct Params {
     out: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
+    /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
+    expert: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
+    /// The name of the format of weights, for the opening comment.
+    format: &'static str,
+    /// Bits of a code: `three`, `four` or `eight`.
+    codes: &'static str,
+    /// Eights of weights in one load: `one`, `two` or `four`.
+    eights: &'static str,
+    /// `bias` or `none`.
+    affine: &'static str,
+    /// Type of scales: `f16` or `f32`.
+    scale: &'static str,
 }
 
 /// Name and text of each template.
-const TEMPLATES: &[(&str, &str)] = &[
+pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     (
         "attention.wgsl.tera",
         include_str!("../templates/attention.wgsl.tera"),
+    ),
+    (
+        "embedding.wgsl.tera",
+        include_str!("../templates/embedding.wgsl.tera"),
     ),
     (
         "fused_ffn.wgsl.tera",
@@ -67,8 +82,24 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
     (
-        "quant/q4f16_1.wgsl.tera",
-        include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+        "quant/activations.wgsl.tera",
+        include_str!("../templates/quant/activations.wgsl.tera"),
+    ),
+    (
+        "quant/codes3.wgsl.tera",
+        include_str!("../templates/quant/codes3.wgsl.tera"),
+    ),
+    (
+        "quant/codes4.wgsl.tera",
+        include_str!("../templates/quant/codes4.wgsl.tera"),
+    ),
+    (
+        "quant/codes8.wgsl.tera",
+        include_str!("../templates/quant/codes8.wgsl.tera"),
+    ),
+    (
+        "quant/weights.wgsl.tera",
+        include_str!("../templates/quant/weights.wgsl.tera"),
     ),
     (
         "tokens.wgsl.tera",
@@ -76,17 +107,14 @@ const TEMPLATES: &[(&str, &str)] = &[
     ),
 ];
 
-static ENGINE: LazyLock<Tera> = LazyLock::new(|| {
-    let mut tera = Tera::new();
-    tera.add_raw_templates(TEMPLATES.iter().copied())
-        .unwrap_or_else(|error| panic!("an embedded template does not parse: {error}"));
-    tera
-});
-
 /// The body of a variant: hand-written, or rendered from its role's template.
-pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
+pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, RenderError> {
+    let failed = |message: String| RenderError::Source {
+        variant: variant.id(),
+        message,
+    };
     if let Some(body) = kernels::wgsl::body(variant.role) {
-        return Ok(body.to_owned());
+        return sources.written(body).map(str::to_owned).map_err(failed);
     }
     let template = match variant.role {
         _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
@@ -97,10 +125,10 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
         Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
+        Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::AttentionCombine
-        | Role::Int4Matmul
         | Role::FusedFfn
         | Role::SiluMul
         | Role::AddNorm
@@ -111,6 +139,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::QkNormRopeAppend
         | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
     };
+    // A role without weights uses none of the words that follow from the format.
+    let format = variant.format.unwrap_or(QuantFormat::Q4f16_1);
     let params = Params {
         id: variant.id(),
         reduce: match variant.reduce {
@@ -143,6 +173,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             | Role::AttentionCombine
             | Role::AttentionInt8
             | Role::Int4Matmul
+            | Role::Int4MatmulMoe
             | Role::FusedFfn
             | Role::SiluMul
             | Role::AddNorm
@@ -164,14 +195,32 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Some(KvFormat::Int8) => "int8",
             None => "none",
         },
+        expert: if variant.role == Role::Int4MatmulMoe {
+            "ids"
+        } else {
+            "one"
+        },
         k_step: variant.k_step(),
+        format: format.name(),
+        codes: match format {
+            QuantFormat::Affine3G64 => "three",
+            QuantFormat::Q4f16_1
+            | QuantFormat::Q4f32_1
+            | QuantFormat::Q4_0
+            | QuantFormat::Affine4G32
+            | QuantFormat::Affine4G64 => "four",
+            QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => "eight",
+        },
+        eights: match variant.eights_per_load() {
+            1 => "one",
+            2 => "two",
+            _ => "four",
+        },
+        affine: if format.is_affine() { "bias" } else { "none" },
+        scale: format.scale_type().name(),
     };
-    let failed = |error: tera::Error| RenderError::Template {
-        variant: variant.id(),
-        message: error.to_string(),
-    };
-    let context = Context::from_serialize(&params).map_err(failed)?;
-    ENGINE.render(template, &context).map_err(failed)
+    let context = Context::from_serialize(&params).map_err(|error| failed(error.to_string()))?;
+    sources.template(template, &context).map_err(failed)
 }
 
 #[cfg(test)]
@@ -192,18 +241,25 @@ mod tests {
             tokens: 0,
             out: "",
             kv: "",
+            expert: "",
             k_step: 0,
+            format: "",
+            codes: "",
+            eights: "",
+            affine: "",
+            scale: "",
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
         let mut used = BTreeSet::new();
         for (name, _) in TEMPLATES {
-            for variable in ENGINE.get_template_variables(name).expect("a template") {
-                assert!(context.contains_key(variable), "{name} uses `{variable}`");
-                used.insert(variable.to_owned());
+            for variable in Sources::embedded().variables(name) {
+                assert!(context.contains_key(&variable), "{name} uses `{variable}`");
+                used.insert(variable);
             }
         }
         for name in [
-            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "k_step",
+            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "expert", "k_step",
+            "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

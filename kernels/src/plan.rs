@@ -4,18 +4,21 @@
 //! written by hand; the published ones are tests.
 
 mod cache;
+mod weights;
 
 use crate::{
     Elem,
     features::Features,
     flag::{Flag, Metric, Settings},
     kv::{self, KvFormat},
-    models::{Family, ModelSpec, Shape, Tensor},
+    models::{Family, ModelSpec, Tensor},
+    quant::QuantFormat,
     role::Role,
-    variants::{ATTENTION_THREADS, Batch, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use weights::Matrix;
 
 mod chunk;
 
@@ -48,13 +51,15 @@ impl Phase {
     }
 }
 
-/// Which half of a parameter a binding takes.
+/// Which part of a parameter a binding takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// Packed codes of a matrix.
     Words,
     /// Group scales of a matrix.
     Scales,
+    /// Group biases of a matrix in an affine format.
+    Biases,
     /// A vector parameter.
     Vector,
 }
@@ -106,6 +111,15 @@ pub enum State {
     InvFreq,
 }
 
+/// Some rows of a matrix, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rows {
+    /// The first.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
 /// What a binding of a dispatch is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
@@ -115,8 +129,10 @@ pub enum Buffer {
         layer: Option<usize>,
         /// Which parameter.
         tensor: Tensor,
-        /// Which half of it.
+        /// Which part of it.
         part: Part,
+        /// The rows of the matrix that are bound, where one binding may not hold all.
+        rows: Option<Rows>,
     },
     /// An activation.
     Activation(Activation),
@@ -152,8 +168,23 @@ pub struct Dispatch {
     pub uniform: Vec<u32>,
     /// Workgroups in x, y, z.
     pub grid: [u32; 3],
-    /// Bytes of matrix weights and scales that it reads.
+    /// Bytes of matrix weights, scales and biases that it reads.
     pub weight_bytes: u64,
+}
+
+impl Dispatch {
+    /// The rows of its matrix, where it takes a part of one that is too large for a
+    /// binding. Its outputs of these rows lie behind those of the rows before.
+    pub fn rows(&self) -> Option<Rows> {
+        self.buffers.iter().find_map(|buffer| match buffer {
+            Buffer::Param { rows, .. } => *rows,
+            Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
+            | Buffer::State(_) => None,
+        })
+    }
 }
 
 /// The dispatches of one token.
@@ -464,39 +495,34 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The first form of a role that is `wanted`, in the model's format and for the
-    /// plan's tokens.
-    fn find(&self, role: Role, wanted: impl Fn(&Form) -> bool) -> Option<Variant> {
-        let batches: &[Batch] = match (role, self.in_chunks, self.tokens) {
+    /// Vectors of a dispatch of a role in this plan, the first choice first.
+    const fn batches(&self, role: Role) -> &'static [Batch] {
+        match (role, self.in_chunks, self.tokens) {
             (Role::Int4Matmul | Role::FusedFfn, true, 4) => &[Batch::Four, Batch::Dynamic],
             (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
             _ => &[Batch::One],
-        };
-        let of_batch = |&batch: &Batch| {
-            let mut variants = VARIANTS.iter().copied();
-            variants.find(|variant| {
-                variant.role == role
-                    && variant.batch == batch
-                    && variant
-                        .format
-                        .is_none_or(|format| format == self.spec.format)
-                    && variant.elem == self.settings.elem()
-                    && wanted(&variant.form)
-            })
-        };
-        batches.iter().find_map(of_batch)
+        }
     }
 
-    /// The base form of a role, refused where the adapter cannot run it.
+    /// The base form of a role that reads no weights.
     fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        let Some(variant) = self.find(role, |_| true) else {
-            return Err(PlanError::NoVariant {
-                site: label.to_owned(),
-                role,
-                reasons: format!("it is not written for {}", self.spec.format.name()),
-            });
+        self.base_in(role, None, label)
+    }
+
+    /// The base form of a role for weights of `format`, refused where the adapter
+    /// cannot run it.
+    fn base_in(
+        &self,
+        role: Role,
+        format: Option<QuantFormat>,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
+        let variant = Variant {
+            format,
+            elem: self.settings.elem(),
+            ..Variant::base(role)
         };
-        match variant.check(self.features, 0) {
+        match weights::check(variant, self.features, 0) {
             Ok(()) => Ok(variant),
             Err(reason) => Err(PlanError::NoVariant {
                 site: label.to_owned(),
@@ -507,8 +533,14 @@ impl Builder<'_> {
     }
 
     /// The form of a role that the flags ask for and K (for attention, the head
-    /// dimension) allows.
-    fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
+    /// dimension) and the format of its weights allow.
+    fn choose(
+        &mut self,
+        role: Role,
+        format: Option<QuantFormat>,
+        k: usize,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
         if self.gemm() {
             candidates.push((Some("gemm"), Reduce::Gemm, Load::Vec4));
@@ -536,11 +568,21 @@ impl Builder<'_> {
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
-            let Some(variant) = self.find(role, |form| form.reduce == reduce && form.load == load)
-            else {
+            let of_batch = |&batch: &Batch| {
+                let is = |form: &&Form| {
+                    (form.role, form.batch, form.reduce, form.load) == (role, batch, reduce, load)
+                };
+                FORMS.iter().find(is)
+            };
+            let Some(&form) = self.batches(role).iter().find_map(of_batch) else {
                 continue;
             };
-            match variant.check(self.features, k) {
+            let variant = Variant {
+                form,
+                format,
+                elem: self.settings.elem(),
+            };
+            match weights::check(variant, self.features, k) {
                 Ok(()) => {
                     self.used.extend(flag);
                     return Ok(variant);
@@ -568,17 +610,8 @@ impl Builder<'_> {
         fold(groups, self.features.max_workgroups_per_dimension)
     }
 
-    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> (usize, usize, [Buffer; 2], u64) {
-        let Shape::Matrix { rows, k } = self.spec.shape(tensor) else {
-            panic!("{tensor:?} is not a matrix");
-        };
-        let part = |part| Buffer::Param {
-            layer,
-            tensor,
-            part,
-        };
-        let bytes = self.spec.format.matrix_bytes(rows, k);
-        (rows, k, [part(Part::Scales), part(Part::Words)], bytes)
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix {
+        Matrix::of(self.spec, layer, tensor)
     }
 
     fn vector(layer: Option<usize>, tensor: Tensor) -> Buffer {
@@ -586,27 +619,36 @@ impl Builder<'_> {
             layer,
             tensor,
             part: Part::Vector,
+            rows: None,
         }
     }
 
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
-        let variant = self.base(Role::Embedding, label)?;
-        let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
+        let w = self.matrix(None, Tensor::Embedding);
+        let variant = self.base_in(Role::Embedding, Some(w.format), label)?;
         let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label: label.into(),
-            variant,
-            buffers: vec![
-                act(Activation::Residual(0)),
-                state(State::Token),
-                scales,
-                words,
-            ],
-            uniform: vec![self.tokens as u32, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
+        let most = self.features.max_storage_binding_bytes;
+        for w in w.bindable(variant, most) {
+            self.dispatches.push(Dispatch {
+                label: w.label(label),
+                variant,
+                buffers: w.bound(vec![
+                    act(Activation::Residual(0)),
+                    state(State::Token),
+                    w.scales,
+                    w.words,
+                ]),
+                uniform: vec![
+                    self.tokens as u32,
+                    groups as u32,
+                    w.first as u32,
+                    w.rows as u32,
+                ],
+                grid: self.fold(groups),
+                weight_bytes: 0,
+            });
+        }
         Ok(())
     }
 
@@ -717,40 +759,46 @@ impl Builder<'_> {
             Some(layer) => format!("layers.{layer}.{site}"),
             None => site.to_owned(),
         };
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
-        let variant = self.choose(Role::Int4Matmul, k, &label)?;
-        let format = self.spec.format;
-        let mut uniform = vec![
-            format.words_per_row(k) as u32,
-            format.scales_per_row(k) as u32,
-            rows as u32,
-        ];
-        self.push_tokens(variant, &mut uniform);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(output), act(input), scales, words],
-            uniform,
-            grid: self.matrix_grid(variant, rows),
-            weight_bytes,
-        });
+        let w = self.matrix(layer, tensor);
+        let variant = self.choose(Role::Int4Matmul, Some(w.format), w.k, &label)?;
+        for w in w.bindable(variant, self.features.max_storage_binding_bytes) {
+            let mut uniform = vec![
+                w.format.words_per_row(w.k) as u32,
+                w.format.scales_per_row(w.k) as u32,
+                w.rows as u32,
+            ];
+            self.push_tokens(variant, &mut uniform);
+            self.dispatches.push(Dispatch {
+                label: w.label(&label),
+                variant,
+                buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
+                uniform,
+                grid: self.matrix_grid(variant, w.rows),
+                weight_bytes: w.bytes(),
+            });
+        }
         Ok(())
     }
 
     fn fused_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.ffn");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::GateUp);
-        let variant = self.choose(Role::FusedFfn, k, &label)?;
-        let units = rows / 2;
+        let w = self.matrix(Some(layer), Tensor::GateUp);
+        let variant = self.choose(Role::FusedFfn, Some(w.format), w.k, &label)?;
+        let units = w.rows / 2;
         let mut uniform = vec![units as u32];
         self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
+            buffers: w.bound(vec![
+                act(Activation::Ffn),
+                act(Activation::Normed),
+                w.scales,
+                w.words,
+            ]),
             uniform,
             grid: self.matrix_grid(variant, units),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }

@@ -9,9 +9,9 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, FLAGS},
-    models,
+    models::{self, TensorFormat},
     plan::{MAX_CHUNK, fold},
     variants::WIDE_THREADS,
 };
@@ -118,6 +118,8 @@ impl Edit {
 #[derive(Debug)]
 pub struct Bench<'g> {
     runner: Runner<'g>,
+    /// The driver's name.
+    pub(crate) driver: &'g str,
     /// Workgroups in one dimension: small ones make small cases fold into z.
     pub(crate) max_groups: u32,
     /// The folder of golden data, where there is one.
@@ -134,6 +136,7 @@ impl<'g> Bench<'g> {
     pub const fn new(gpu: &'g Gpu, golden: Option<PathBuf>) -> Self {
         Self {
             runner: Runner::new(gpu),
+            driver: gpu.info.driver.as_str(),
             max_groups: 65_535,
             golden,
             edit: None,
@@ -241,6 +244,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
+    let spec = &reading(variant, spec);
     let mut off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
     let elem = Flag::find("elem").expect("a flag");
     let elem = elem.parse(variant.elem.name()).expect("a type");
@@ -293,6 +297,48 @@ pub fn selection(
         }
     }
     None
+}
+
+/// The model with its matrices of the variant's role in the variant's format.
+fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
+    let mut spec = spec.clone();
+    let Some(format) = variant.format else {
+        return spec;
+    };
+    let tensor = match variant.role {
+        Role::Embedding => Tensor::Embedding,
+        Role::QkvFused | Role::QkvFusedScratch => Tensor::Qkv,
+        // The head is multiplied with one vector.
+        Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
+        Role::Int4Matmul => spec.head_tensor(),
+        Role::FusedFfn => Tensor::GateUp,
+        Role::RmsNorm
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionCombine
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
+        | Role::Int4MatmulMoe
+        | Role::SiluMul
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::KvQuantizeInt8
+        | Role::Rope
+        | Role::QkNorm
+        | Role::QkNormRopeAppend
+        | Role::Argmax => return spec,
+    };
+    let all = spec.tensors().into_iter();
+    spec.other_formats = all
+        .filter(|(_, other)| *other == tensor)
+        .map(|(layer, tensor)| TensorFormat {
+            layer,
+            tensor,
+            format,
+        })
+        .collect();
+    spec
 }
 
 /// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.

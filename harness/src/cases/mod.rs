@@ -10,9 +10,12 @@ mod vectors;
 
 pub use bench::{Bench, Edit, model, selection};
 
-use crate::model::split_mix;
+use crate::{
+    expectations::{self, Expectation},
+    model::split_mix,
+};
 use anyhow::{Context as _, Result, anyhow};
-use kernels::{Elem, QuantFormat, Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
@@ -44,8 +47,8 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 /// The cases of a variant.
 pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
-    let properties = PROPERTIES.iter().filter(move |p| p.role == variant.role);
-    let vectors = VECTORS.iter().filter(move |v| v.role == variant.role);
+    let properties = PROPERTIES.iter().filter(move |p| p.holds(variant));
+    let vectors = VECTORS.iter().filter(move |v| v.hold(variant));
     let properties = properties.map(Holds::Property);
     let holds = properties.chain(vectors.map(Holds::Vectors));
     holds.map(move |holds| Case { variant, holds })
@@ -99,14 +102,18 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, else one. A form is drawn fully in q4f16_1 and f16, and a
-    /// quarter as often in every other format and type.
+    /// another case, else one. A form is drawn fully in q4f16_1 and f16, a share of
+    /// that in every other format or type, and once in another format and type.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
-        let other = self.variant.elem != Elem::F16
-            || (self.variant.format).is_some_and(|format| format != QuantFormat::Q4f16_1);
+        let variant = self.variant;
+        let share = match (variant.in_base_format(), variant.elem) {
+            (true, Elem::F16) => 1,
+            (true, Elem::F32) => 4,
+            (false, Elem::F16) => 8,
+            (false, Elem::F32) => drawn.max(1),
+        };
         let count = match self.holds {
-            Holds::Property(property) if property.drawn && other => drawn.div_ceil(4),
-            Holds::Property(property) if property.drawn => drawn,
+            Holds::Property(property) if property.drawn => drawn.div_ceil(share),
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };
         seeds(base, count)
@@ -117,14 +124,23 @@ impl Case {
         format!("cargo xtask check --case {} --seed {seed}", self.id())
     }
 
-    /// Runs it; after a failure it looks for a simpler case that fails too.
+    /// Its known failure on the bench's driver.
+    pub fn expectation(&self, bench: &Bench<'_>) -> Option<&'static Expectation> {
+        expectations::of(bench.driver, &self.id())
+    }
+
+    /// Runs it; after a failure it looks for a simpler case that fails too. `Some`
+    /// where it failed as is known of the driver.
     ///
     /// # Errors
-    /// When the kernel is wrong, or cannot be run; the message ends with the
-    /// command that runs the case again.
-    pub fn run(&self, bench: &mut Bench<'_>, seed: u64) -> Result<()> {
+    /// When the kernel is wrong, or cannot be run, or passes although it is known to
+    /// fail; the message ends with the command that runs the case again.
+    pub fn run(&self, bench: &mut Bench<'_>, seed: u64) -> Result<Option<&'static Expectation>> {
         let again = || format!("{} fails; again: {}", self.id(), self.again(seed));
-        self.judge(bench, seed, SHRINKS).with_context(again)
+        let expected = self.expectation(bench);
+        let shrinks = if expected.is_some() { 0 } else { SHRINKS };
+        let result = self.judge(bench, seed, shrinks);
+        expectations::settle(expected, result).with_context(again)
     }
 
     /// Runs it, and is content with the first failure.

@@ -6,5 +6,6 @@
 mod support;
 
 mod cases;
+mod limits;
 mod mutants;
 mod runner;

@@ -8,7 +8,7 @@ impl Builder<'_> {
     /// be quantised, to buffers of their own.
     pub(super) fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qkv");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
+        let w = self.matrix(Some(layer), Tensor::Qkv);
         let kv = self.settings.kv_format();
         let (role, stored) = match kv {
             KvFormat::Plain => (Role::QkvFused, vec![Buffer::KvPages { layer }]),
@@ -17,26 +17,26 @@ impl Builder<'_> {
                 vec![act(Activation::K), act(Activation::V)],
             ),
         };
-        let variant = self.choose(role, k, &label)?;
+        let variant = self.choose(role, Some(w.format), w.k, &label)?;
         let mut buffers = vec![act(Activation::Q)];
         buffers.extend(stored);
-        buffers.extend([act(Activation::Normed), scales, words]);
+        buffers.extend([act(Activation::Normed), w.scales, w.words]);
         buffers.push(state(State::PositionMap));
         if kv == KvFormat::Plain {
             buffers.push(state(State::PageValues));
         }
         buffers.push(state(State::InvFreq));
-        let pairs = rows / 2;
+        let pairs = w.rows / 2;
         // Offsets, then the guard.
         let mut uniform = vec![0; role.uniform().len() - 1];
         uniform.push(pairs as u32);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers,
+            buffers: w.bound(buffers),
             uniform,
             grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Builder<'_> {
         buffers.extend(cached);
         buffers.extend([state(State::LengthInfo), act(out)]);
         let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,

@@ -240,7 +240,6 @@ pub(super) fn every_score(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -
     for scores in SCORES {
         let mut case = shared_pages(draw.seed);
         case.scores = scores;
-        let spec = &case.spec;
         case.lengths()
             .try_for_each(|len| {
                 // The last token of a chunk sees `len` positions, those before it fewer.
@@ -400,4 +399,31 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
         "another order of pages gives other bits"
     );
     Ok(())
+}
+
+/// A context of 8,192 positions, of which the last alone has weight: a loop that
+/// ends early is far off. The tree form makes some 500 rounds of its loops for
+/// every 32 positions.
+pub(super) fn long_context(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let case = Query {
+        spec: ModelSpec {
+            head_dim: 256,
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            rotary_dim: 256,
+            max_pages: 512,
+            ..model()
+        },
+        scores: Scores::Equal,
+        first_page: 0,
+        offset: 0,
+        seed: draw.seed,
+    };
+    let mut attended = case.attended(case.spec.max_context());
+    let last = attended.k.len() - case.spec.kv_dim();
+    for k in &mut attended.k[last..] {
+        // Eight times the others' score of 8.
+        *k *= 8.0;
+    }
+    require(cases::attention(bench, variant, &case.spec, &attended))
 }
