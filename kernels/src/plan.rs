@@ -393,6 +393,12 @@ const fn state(state: State) -> Buffer {
 impl Builder<'_> {
     fn forward(&mut self, phase: Phase, splits: usize) -> Result<(), PlanError> {
         let mut residual = 0;
+        if self.settings.get("gemm").is_on() && phase != Phase::Decode && !self.in_chunks {
+            self.refusals
+                .entry("gemm")
+                .or_default()
+                .push("it multiplies the tokens of a chunk, and chunk is 0".into());
+        }
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
