@@ -16,7 +16,7 @@ use tera::Context;
 struct Params {
     /// The variant's id, for the opening comment.
     id: String,
-    /// `tree` or `row`.
+    /// `tree`, `row`, `subgroup` or `gemm`.
     reduce: &'static str,
     /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
@@ -74,6 +74,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/int4_matmul_batched.wgsl.tera"),
     ),
     (
+        "int4_matmul_gemm.wgsl.tera",
+        include_str!("../templates/int4_matmul_gemm.wgsl.tera"),
+    ),
+    (
         "qkv_fused.wgsl.tera",
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
@@ -113,7 +117,8 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         return sources.written(body).map(str::to_owned).map_err(failed);
     }
     let template = match variant.role {
-        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
+        _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
+        _ if variant.is_batched() => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionInt8
@@ -141,6 +146,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         reduce: match variant.reduce {
             Reduce::Row => "row",
             Reduce::Subgroup => "subgroup",
+            Reduce::Gemm => "gemm",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
         load: match variant.load {

@@ -120,7 +120,7 @@ type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 /// How a matrix variant adds its products over K.
 pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let form = match variant.reduce {
-        Reduce::Row => Accumulation::serial(k),
+        Reduce::Row | Reduce::Gemm => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
             Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())
         }
@@ -599,7 +599,7 @@ pub fn attention_form(variant: Variant, head_dim: usize) -> attention::Attention
 pub fn merges(variant: Variant) -> usize {
     match variant.reduce {
         Reduce::Row => 1,
-        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => 0,
+        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => 0,
     }
 }
 

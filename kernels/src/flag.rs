@@ -164,6 +164,15 @@ pub const FLAGS: &[Flag] = &[
         metric: Metric::Prefill,
     },
     Flag {
+        name: "gemm",
+        doc: "matrices multiply a chunk in tiles of 32 tokens by 32 rows, staged in workgroup \
+              memory, and the feed-forward layer in two dispatches (prefill); needs chunk",
+        values: Values::Switch,
+        default: |_| Value::Off,
+        excludes: &[],
+        metric: Metric::Prefill,
+    },
+    Flag {
         name: "reuse",
         doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
         values: Values::Switch,

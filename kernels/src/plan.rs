@@ -86,6 +86,8 @@ pub enum Activation {
     Attention,
     /// Split-K partials in f32, `[H, parts, HD + 2]`.
     Partials,
+    /// Gate and up projections on their own, `[T, 2 F]`.
+    GateUp,
     /// Feed-forward activation, `[T, F]`.
     Ffn,
     /// Logits, `[V]`.
@@ -345,6 +347,7 @@ pub fn activation_len(
         Activation::Partials => {
             return spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim);
         }
+        Activation::GateUp => 2 * spec.intermediate_size,
         Activation::Ffn => spec.intermediate_size,
         Activation::Logits => return spec.vocab_size,
     };
@@ -390,6 +393,12 @@ const fn state(state: State) -> Buffer {
 impl Builder<'_> {
     fn forward(&mut self, phase: Phase, splits: usize) -> Result<(), PlanError> {
         let mut residual = 0;
+        if self.settings.get("gemm").is_on() && phase != Phase::Decode && !self.in_chunks {
+            self.refusals
+                .entry("gemm")
+                .or_default()
+                .push("it multiplies the tokens of a chunk, and chunk is 0".into());
+        }
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
@@ -406,7 +415,11 @@ impl Builder<'_> {
                 Activation::Delta,
             )?;
             self.add_norm(layer, Some(layer), Tensor::PostNorm, &mut residual)?;
-            self.fused_ffn(layer)?;
+            if self.gemm() {
+                self.gemm_ffn(layer)?;
+            } else {
+                self.fused_ffn(layer)?;
+            }
             self.matmul(
                 Some(layer),
                 Tensor::Down,
@@ -488,11 +501,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Vectors of a dispatch of a role in this plan.
-    fn batch(&self, role: Role) -> Batch {
-        match role {
-            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
-            _ => Batch::One,
+    /// Vectors of a dispatch of a role in this plan, the first choice first.
+    const fn batches(&self, role: Role) -> &'static [Batch] {
+        match (role, self.in_chunks, self.tokens) {
+            (Role::Int4Matmul | Role::FusedFfn, true, 4) => &[Batch::Four, Batch::Dynamic],
+            (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
+            _ => &[Batch::One],
         }
     }
 
@@ -534,6 +548,9 @@ impl Builder<'_> {
         label: &str,
     ) -> Result<Variant, PlanError> {
         let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
+        if self.gemm() {
+            candidates.push((Some("gemm"), Reduce::Gemm, Load::Vec4));
+        }
         let rowwise = self.settings.get("rowwise").is_on();
         if self.settings.get("texture").is_on() {
             if rowwise {
@@ -557,11 +574,13 @@ impl Builder<'_> {
         candidates.push((None, Reduce::Tree, Load::Word));
         let mut reasons = Vec::new();
         for (flag, reduce, load) in candidates {
-            let batch = self.batch(role);
-            let is = |form: &Form| {
-                (form.role, form.batch, form.reduce, form.load) == (role, batch, reduce, load)
+            let of_batch = |&batch: &Batch| {
+                let is = |form: &&Form| {
+                    (form.role, form.batch, form.reduce, form.load) == (role, batch, reduce, load)
+                };
+                FORMS.iter().find(is)
             };
-            let Some(&form) = FORMS.iter().find(|&form| is(form)) else {
+            let Some(&form) = self.batches(role).iter().find_map(of_batch) else {
                 continue;
             };
             let variant = Variant {
@@ -734,9 +753,9 @@ impl Builder<'_> {
             Tensor::Qkv => "qkv",
             Tensor::O => "o",
             Tensor::Down => "down",
+            Tensor::GateUp => "gate_up",
             Tensor::Embedding | Tensor::LmHead => "lm_head",
-            Tensor::GateUp
-            | Tensor::InputNorm
+            Tensor::InputNorm
             | Tensor::QNorm
             | Tensor::KNorm
             | Tensor::PostNorm

@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
     ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
+    variants::Batch,
 };
 use proptest::{
     prelude::*,
@@ -323,9 +324,10 @@ fn products(
 
 /// Vectors of a dispatch: one, or as many as fill a tile, and more or fewer.
 fn vectors_for(variant: Variant) -> BoxedStrategy<usize> {
-    match variant.is_batched() {
-        true => select(&[1_usize, 2, 3, 4, 5, 64, 65][..]).boxed(),
-        false => Just(1).boxed(),
+    match variant.batch {
+        Batch::One => Just(1).boxed(),
+        Batch::Four => Just(4).boxed(),
+        Batch::Dynamic => select(&[1_usize, 2, 3, 4, 5, 31, 33, 64, 65][..]).boxed(),
     }
 }
 
@@ -571,7 +573,7 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
     let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
-    let vectors = if variant.is_batched() { 3 } else { 1 };
+    let vectors = if variant.is_batched() { 4 } else { 1 };
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))

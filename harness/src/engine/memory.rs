@@ -262,7 +262,9 @@ impl Memory {
     }
 
     fn activations(&mut self, gpu: &Gpu, elem: Elem) {
-        use Activation::{Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V};
+        use Activation::{
+            Attention, Delta, Ffn, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual, V,
+        };
         for activation in [
             Normed,
             Residual(0),
@@ -274,6 +276,7 @@ impl Memory {
             V,
             Attention,
             Partials,
+            GateUp,
             Ffn,
             Logits,
         ] {

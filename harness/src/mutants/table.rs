@@ -62,6 +62,7 @@ const TEXTURE: &[&str] = &[
     "fused_ffn_row_texture",
 ];
 const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
+const GEMM: &[&str] = &["int4_matmul_batched_dyn_gemm_vec4"];
 const TREE_BATCHED: &[&str] = &["int4_matmul_batched_dyn", "fused_ffn_batched_dyn"];
 const BATCHED_MM: &[&str] = &[
     "int4_matmul_batched_dyn",
@@ -264,6 +265,20 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("batched_barrier_in_tree", TREE_BATCHED, "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
     mutant("batched_tree_starts_low", TREE_BATCHED, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
     mutant("batched_fold_ignored", BATCHED, "rows past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
+    mutant("gemm_rows_unguarded", GEMM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < u.M_ROWS", "token < u.M_ROWS"),
+    mutant("gemm_tokens_unguarded", GEMM, "tokens past the last are stored", "row < u.packGridDimX && token < u.M_ROWS", "row < u.packGridDimX"),
+    mutant("gemm_token_stride", GEMM, "a token's activations are taken to be one load longer", "activations(token * loads + i, at)", "activations(token * (loads + 1u) + i, at)"),
+    mutant("gemm_last_group_skipped", GEMM, "the last group along K is dropped", "i < loads; i++", "i < loads - 1u; i++"),
+    mutant("gemm_tile_halved", GEMM, "the second half of each staged group is not multiplied", "j < 8u; j++", "j < 4u; j++"),
+    mutant("gemm_barrier_before_products", GEMM, "products start before the tiles are staged", "    }\n    workgroupBarrier();\n    for (var j", "    }\n    for (var j"),
+    mutant("gemm_barrier_after_products", GEMM, "tiles are staged again before all products are formed", "    }\n    workgroupBarrier();\n  }\n", "    }\n  }\n"),
+    mutant("gemm_tile_transposed", GEMM, "rows and tokens of a block are exchanged", "sums[a][b]", "sums[b][a]"),
+    mutant("gemm_output_stride", GEMM, "a token's outputs are stored one row further", "out[token * u.packGridDimX + row]", "out[token * (u.packGridDimX + 1u) + row]"),
+    mutant("gemm_scale_missing", GEMM, "odd codes are not scaled", "odd_codes(word) * scale", "odd_codes(word)"),
+    mutant("gemm_f16_weights", GEMM, "weights are staged in f16", "even_codes(word) * scale", "vec4<f32>(vec4<f16>(even_codes(word) * scale))"),
+    mutant("gemm_f16_accumulator", GEMM, "sums are rounded to f16", "sums[0] += vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0));", "sums[0] = vec4<f32>(vec4<f16>(sums[0] + vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0))));"),
+    mutant("m4_last_token_dropped", &["int4_matmul_batched_m4"], "the tile holds three tokens", "  return 4u;", "  return 3u;"),
+    mutant("m4_tile_transposed", &["int4_matmul_batched_m4"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
     // qkv_fused
     mutant("qkv_rope_sign", EVERY_QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", EVERY_QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),

@@ -3,8 +3,9 @@
 use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
 use crate::{
     kv::KvFormat,
+    models::Tensor,
     role::Role,
-    variants::{Batch, Variant},
+    variants::{Batch, Variant, WIDE_THREADS},
 };
 use std::ops::Range;
 
@@ -43,6 +44,30 @@ impl Builder<'_> {
         if variant.batch == Batch::Dynamic {
             uniform.push(self.tokens as u32);
         }
+    }
+
+    /// Whether matrices multiply a chunk as GEMMs.
+    pub(super) fn gemm(&self) -> bool {
+        self.in_chunks && self.settings.get("gemm").is_on()
+    }
+
+    /// The feed-forward layer in two dispatches: a GEMM, and its activation.
+    pub(super) fn gemm_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
+        let (input, output) = (Activation::Normed, Activation::GateUp);
+        self.matmul(Some(layer), Tensor::GateUp, input, output)?;
+        let label = format!("layers.{layer}.silu_mul");
+        let variant = self.base(Role::SiluMul, &label)?;
+        let elements = self.tokens * self.spec.intermediate_size;
+        let groups = elements.div_ceil(WIDE_THREADS);
+        self.dispatches.push(Dispatch {
+            label,
+            variant,
+            buffers: vec![act(Activation::Ffn), act(Activation::GateUp)],
+            uniform: vec![self.tokens as u32, groups as u32],
+            grid: self.fold(groups),
+            weight_bytes: 0,
+        });
+        Ok(())
     }
 
     pub(super) fn attention_prefill(&mut self, layer: usize) -> Result<(), PlanError> {

@@ -249,6 +249,31 @@ fn a_chunk_runs_in_one_dispatch_a_site_and_within_the_limits() {
 }
 
 #[test]
+fn gemm_needs_chunks() {
+    let spec = models::find("smollm2-135m").expect("registered");
+    let features = Features::PUBLISHED;
+    let build = |choices: &[&str], tokens| {
+        let mut chosen = flag::Choices::new();
+        for choice in choices {
+            flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+        }
+        let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+        let phase = Phase::Prefill { tokens, head: true };
+        Plan::build(&spec, &settings, &features, phase)
+    };
+    let error = build(&["gemm=1", "chunk=0"], 1).expect_err("nothing to multiply");
+    assert!(error.to_string().contains("chunk is 0"), "{error}");
+    let plan = build(&["gemm=1"], 41).expect("a plan");
+    let roles = plan.totals().by_role;
+    assert_eq!(roles.get("silu_mul"), Some(&30), "a layer's feed-forward");
+    assert_eq!(roles.get("fused_ffn"), None, "in two dispatches");
+    let four = build(&[], 4).expect("a plan").variants();
+    let ids: Vec<String> = four.iter().map(Variant::id).collect();
+    let m4 = "int4_matmul_batched_m4".to_owned();
+    assert!(ids.contains(&m4), "four tokens: {ids:?}");
+}
+
+#[test]
 fn rows_fold_into_z_past_the_limit() {
     assert_eq!(fold(65_535, 65_535), [65_535, 1, 1], "at the limit");
     assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");

@@ -30,6 +30,9 @@ pub enum Reduce {
     /// `subgroupAdd` within each subgroup, of any size; a workgroup of several
     /// subgroups adds their sums in workgroup memory.
     Subgroup,
+    /// A tile of rows by vectors in each workgroup, staged group by group along K in
+    /// workgroup memory; each invocation owns sixteen sums, so nothing is reduced.
+    Gemm,
 }
 
 /// How many packed words one load takes.
@@ -135,6 +138,8 @@ pub const TREE_THREADS: usize = 64;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
+/// Rows, and vectors, of the tile of a GEMM's workgroup.
+pub const GEMM_TILE: usize = 32;
 /// Rows of the tile of a tree-form workgroup that multiplies several vectors.
 pub const BATCHED_TILE_ROWS: usize = 4;
 /// Invocations of a workgroup that normalises or quantises one head.
@@ -152,6 +157,8 @@ impl Form {
             return &[];
         }
         match self.load {
+            // It stages codes of four bits and has no place for a bias.
+            Load::Vec4 if self.reduce == Reduce::Gemm => &[QuantFormat::Q4f16_1],
             Load::Word | Load::Vec4 => QuantFormat::ALL,
             // Three words of 32 codes are no vector of two.
             Load::Vec2 => QuantFormat::OF_WHOLE_WORDS,
@@ -215,8 +222,16 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
     batched(
+        Batch::Four,
+        form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    ),
+    batched(
         Batch::Dynamic,
         form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Gemm, Load::Vec4),
     ),
     batched(
         Batch::Dynamic,
@@ -359,6 +374,7 @@ impl Variant {
         };
         let reduce = match (self.reduce, self.tile) {
             (Reduce::Row, _) => "_row",
+            (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
             (Reduce::Subgroup, Tile::Four) => "_tiled",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
@@ -390,7 +406,9 @@ impl Variant {
             | Role::Int4MatmulMoe
             | Role::FusedFfn => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => {
+                    TREE_THREADS
+                }
             },
             Role::Attention
             | Role::AttentionSplitk
@@ -398,7 +416,9 @@ impl Variant {
             | Role::AttentionPrefill
             | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
+                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => {
+                    ATTENTION_THREADS
+                }
             },
             Role::AttentionCombine => ATTENTION_THREADS,
             Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
@@ -425,6 +445,7 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.rows(),
+            (Reduce::Gemm, _) => GEMM_TILE,
             (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
                 ROW_THREADS * ROWS_PER_INVOCATION / 2
             }
@@ -439,9 +460,10 @@ impl Variant {
 
     /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
     pub const fn tokens_per_workgroup(&self) -> usize {
-        match self.form.batch {
-            Batch::One => 1,
-            Batch::Four | Batch::Dynamic => 4,
+        match (self.form.batch, self.form.reduce) {
+            (Batch::One, _) => 1,
+            (Batch::Four | Batch::Dynamic, Reduce::Gemm) => GEMM_TILE,
+            (Batch::Four | Batch::Dynamic, _) => 4,
         }
     }
 
@@ -453,7 +475,7 @@ impl Variant {
             (Reduce::Tree | Reduce::Subgroup, Load::Vec2 | Load::Vec4 | Load::Texture) => {
                 32 * 8 * self.eights_per_load()
             }
-            (Reduce::Row | Reduce::Elementwise, _)
+            (Reduce::Row | Reduce::Gemm | Reduce::Elementwise, _)
             | (Reduce::Tree | Reduce::Subgroup, Load::Word) => group,
         }
     }

@@ -8,7 +8,7 @@ use crate::cases::{
 };
 use anyhow::{Context as _, Result, ensure};
 use half::{bf16, f16};
-use kernels::{Elem, QuantFormat, Variant};
+use kernels::{Elem, QuantFormat, Variant, variants::Batch};
 use reference::{Packed, golden::Golden, matrix::ScaleValues, numerics::widen};
 
 /// A golden matrix and its dequantised weights.
@@ -171,6 +171,9 @@ pub(super) fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Gold
             continue;
         }
         for (i, (x, y)) in products.into_iter().enumerate() {
+            // A tile of four takes the vector four times.
+            let copies = if variant.batch == Batch::Four { 4 } else { 1 };
+            let (x, y) = (x.repeat(copies), y.repeat(copies));
             let judged = cases::int4_matmul(bench, variant, &case.w, &x)?;
             require(&judged, "out", &y).with_context(|| format!("{} x {i}", name()))?;
         }
