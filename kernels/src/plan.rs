@@ -5,12 +5,12 @@
 
 use crate::{
     features::Features,
-    flag::Settings,
+    flag::{FLAGS, Flag, Metric, Settings},
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
     quant::Elem,
     role::Role,
-    variants::{ATTENTION_THREADS, Form, Load, Reduce, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -363,103 +363,62 @@ impl Builder<'_> {
     }
 
     fn refuse_unused_choices(&self) -> Result<(), PlanError> {
-        for (&flag, reasons) in &self.refusals {
-            if self.settings.demands(flag) && !self.used.contains(flag) {
-                let mut unique: Vec<String> = Vec::new();
-                for reason in reasons {
-                    if !unique.contains(reason) {
-                        unique.push(reason.clone());
-                    }
-                }
-                return Err(PlanError::Impossible {
-                    flag,
-                    model: self.spec.id.clone(),
-                    reasons: unique.join("; "),
-                });
+        for flag in FLAGS {
+            let judged_here = flag.metric == Metric::Decode && self.settings.demands(flag.name);
+            if !judged_here || self.used.contains(flag.name) {
+                continue;
             }
+            let mut unique: Vec<&str> = Vec::new();
+            for reason in self.refusals.get(flag.name).into_iter().flatten() {
+                if !unique.contains(&reason.as_str()) {
+                    unique.push(reason);
+                }
+            }
+            if unique.is_empty() {
+                unique.push("no dispatch of a decoded token has a form that it selects");
+            }
+            return Err(PlanError::Impossible {
+                flag: flag.name,
+                model: self.spec.id.clone(),
+                reasons: unique.join("; "),
+            });
         }
         Ok(())
     }
 
-    /// The first form of a role that is `wanted`, in the model's format.
-    fn find(&self, role: Role, wanted: impl Fn(&Form) -> bool) -> Option<Variant> {
-        let mut variants = VARIANTS.iter().copied();
-        variants.find(|variant| {
-            variant.role == role
-                && variant
-                    .format
-                    .is_none_or(|format| format == self.spec.format)
-                && variant.elem == Elem::F16
-                && wanted(&variant.form)
-        })
-    }
-
-    /// The base form of a role, refused where the adapter cannot run it.
-    fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        let Some(variant) = self.find(role, |_| true) else {
-            return Err(PlanError::NoVariant {
-                site: label.to_owned(),
-                role,
-                reasons: format!("it is not written for {}", self.spec.format.name()),
-            });
-        };
-        match variant.check(self.features, 0) {
-            Ok(()) => Ok(variant),
-            Err(reason) => Err(PlanError::NoVariant {
-                site: label.to_owned(),
-                role,
-                reasons: reason,
-            }),
-        }
-    }
-
-    /// The form of a role that the flags ask for and K (for attention, the head
-    /// dimension) allows.
+    /// The last variant of a role in the table that every flag takes and that K (for
+    /// attention, the head dimension; 0 where the role has none) allows.
     fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
-        let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
-        let rowwise = self.settings.get("rowwise").is_on();
-        if self.settings.get("texture").is_on() {
-            if rowwise {
-                candidates.push((Some("texture"), Reduce::Row, Load::Texture));
-            } else {
-                self.refusals
-                    .entry("texture")
-                    .or_default()
-                    .push("it is a load of the row form and needs rowwise=1".into());
-            }
-        }
-        if rowwise {
-            candidates.push((Some("rowwise"), Reduce::Row, Load::Vec4));
-        }
-        if self.settings.get("vec4").is_on() {
-            candidates.push((Some("vec4"), Reduce::Tree, Load::Vec4));
-        }
-        if self.settings.get("vec4h").is_on() {
-            candidates.push((Some("vec4h"), Reduce::Tree, Load::Vec2));
-        }
-        candidates.push((None, Reduce::Tree, Load::Word));
+        let site = label.rsplit('.').next().unwrap_or(label);
+        let written = |v: &&Variant| {
+            v.role == role
+                && v.format.is_none_or(|format| format == self.spec.format)
+                && v.elem == Elem::F16
+        };
+        let taken = |v: &&Variant| {
+            let value = |flag: &Flag| self.settings.get(flag.name);
+            FLAGS.iter().all(|flag| flag.takes(v, value(flag)))
+        };
         let mut reasons = Vec::new();
-        for (flag, reduce, load) in candidates {
-            let Some(variant) = self.find(role, |form| form.reduce == reduce && form.load == load)
-            else {
-                continue;
-            };
+        for &variant in VARIANTS.iter().rev().filter(written).filter(taken) {
+            let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();
+            let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
             match variant.check(self.features, k) {
                 Ok(()) => {
-                    self.used.extend(flag);
+                    self.used.extend(asked);
                     return Ok(variant);
                 }
                 Err(reason) => {
-                    if let Some(flag) = flag {
-                        let site = label.rsplit('.').next().unwrap_or(label);
-                        self.refusals
-                            .entry(flag)
-                            .or_default()
-                            .push(format!("{site}: {reason}"));
+                    for flag in asked {
+                        let refusals = self.refusals.entry(flag).or_default();
+                        refusals.push(format!("{site}: {reason}"));
                     }
                     reasons.push(format!("{variant}: {reason}"));
                 }
             }
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("it is not written for {}", self.spec.format.name()));
         }
         Err(PlanError::NoVariant {
             site: label.to_owned(),
@@ -495,7 +454,7 @@ impl Builder<'_> {
 
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
-        let variant = self.base(Role::Embedding, label)?;
+        let variant = self.choose(Role::Embedding, 0, label)?;
         let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
         let groups = self.spec.hidden_size.div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
@@ -516,7 +475,7 @@ impl Builder<'_> {
 
     fn rms_norm(&mut self) -> Result<(), PlanError> {
         let label = "layers.0.input_norm";
-        let variant = self.base(Role::RmsNorm, label)?;
+        let variant = self.choose(Role::RmsNorm, 0, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
@@ -559,7 +518,7 @@ impl Builder<'_> {
 
     fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm");
-        let variant = self.base(Role::QkNorm, &label)?;
+        let variant = self.choose(Role::QkNorm, 0, &label)?;
         let groups = self.spec.num_attention_heads + self.spec.num_key_value_heads;
         self.dispatches.push(Dispatch {
             label,
@@ -578,7 +537,7 @@ impl Builder<'_> {
 
     fn qk_norm_rope_append(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm_rope_append");
-        let variant = self.base(Role::QkNormRopeAppend, &label)?;
+        let variant = self.choose(Role::QkNormRopeAppend, 0, &label)?;
         let groups = self.spec.num_attention_heads + 2 * self.spec.num_key_value_heads;
         self.dispatches.push(Dispatch {
             label,
@@ -597,13 +556,12 @@ impl Builder<'_> {
             grid: self.fold(groups),
             weight_bytes: 0,
         });
-        self.used.insert("fuseqk");
         Ok(())
     }
 
     fn rope(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.rope");
-        let variant = self.base(Role::Rope, &label)?;
+        let variant = self.choose(Role::Rope, 0, &label)?;
         let groups = self.spec.qkv_dim().div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
@@ -625,7 +583,7 @@ impl Builder<'_> {
 
     fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.kv_append");
-        let variant = self.base(Role::KvAppend, &label)?;
+        let variant = self.choose(Role::KvAppend, 0, &label)?;
         let groups = self.spec.kv_dim().div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
@@ -675,7 +633,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let label = format!("layers.{layer}.combine");
-        let variant = self.base(Role::AttentionCombine, &label)?;
+        let variant = self.choose(Role::AttentionCombine, 0, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -757,7 +715,7 @@ impl Builder<'_> {
             "next_norm"
         };
         let label = format!("layers.{layer}.{site}");
-        let variant = self.base(Role::AddNorm, &label)?;
+        let variant = self.choose(Role::AddNorm, 0, &label)?;
         let next = 1 - *residual;
         self.dispatches.push(Dispatch {
             label,
@@ -784,7 +742,7 @@ impl Builder<'_> {
 
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
-        let variant = self.base(Role::Argmax, label)?;
+        let variant = self.choose(Role::Argmax, 0, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
     Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
-    flag::{Choices, FLAGS},
+    flag::{Choices, choices_for},
     models,
     plan::fold,
     variants::WIDE_THREADS,
@@ -217,45 +217,28 @@ impl<'g> Bench<'g> {
 
 /// The fewest flags that select `variant` for `spec`, every other one off, and
 /// the variant's first dispatch in that plan, for `int4_matmul` the head's. None
-/// where no flag selects it, alone or beside `rowwise`.
+/// where the model has no dispatch of it.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
-    let off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
-    let alone = FLAGS.iter().map(|flag| {
-        let on = match flag.name {
-            "splitk" => Value::Count(parts.max(2)),
-            _ => flag.first_on(),
-        };
-        let mut choices = off.clone();
-        choices.insert(flag.name, on);
-        choices
-    });
-    let beside_rowwise = alone.clone().map(|mut choices| {
-        choices.insert("rowwise", Value::On);
-        choices
-    });
-    for choices in std::iter::once(off.clone())
-        .chain(alone)
-        .chain(beside_rowwise)
-    {
-        let Ok(settings) = Settings::resolve(features, &choices) else {
+    let mut choices = choices_for(&variant);
+    if let Some(value @ Value::Count(_)) = choices.get_mut("splitk") {
+        *value = Value::Count(parts.max(2));
+    }
+    let settings = Settings::resolve(features, &choices).ok()?;
+    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+        // A flag that can select nothing here is refused.
+        let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
             continue;
         };
-        for phase in [Phase::Decode, Phase::Prefill { head: true }] {
-            // A flag that can select nothing here is refused, and is not the one.
-            let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
-                continue;
-            };
-            let is = |d: &&Dispatch| {
-                d.variant == variant && (variant.role != Role::Int4Matmul || d.label == "lm_head")
-            };
-            if let Some(dispatch) = plan.dispatches.iter().find(is) {
-                return Some((choices, dispatch.clone()));
-            }
+        let is = |d: &&Dispatch| {
+            d.variant == variant && (variant.role != Role::Int4Matmul || d.label == "lm_head")
+        };
+        if let Some(dispatch) = plan.dispatches.iter().find(is) {
+            return Some((choices, dispatch.clone()));
         }
     }
     None
