@@ -16,12 +16,14 @@ use tera::{Context, Tera};
 struct Params {
     /// The variant's id, for the opening comment.
     id: String,
-    /// `tree` or `row`.
+    /// `tree`, `row` or `subgroup`.
     reduce: &'static str,
+    /// Outputs of a workgroup of the subgroup form.
+    tile: usize,
     /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
-    /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
-    /// `broadcast`.
+    /// How activations are loaded beside packed weights: `scalar`, `vec4`, `shared`,
+    /// `packed` or `broadcast`.
     x: &'static str,
     /// `none` or `parts`.
     split: &'static str,
@@ -31,6 +33,10 @@ struct Params {
 
 /// Name and text of each template.
 const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "argmax.wgsl.tera",
+        include_str!("../templates/argmax.wgsl.tera"),
+    ),
     (
         "attention.wgsl.tera",
         include_str!("../templates/attention.wgsl.tera"),
@@ -50,6 +56,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     (
         "quant/q4f16_1.wgsl.tera",
         include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+    ),
+    (
+        "reduce/subgroup.wgsl.tera",
+        include_str!("../templates/reduce/subgroup.wgsl.tera"),
     ),
 ];
 
@@ -87,6 +97,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Reduce::Subgroup => "subgroup",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
+        tile: variant.tile.outputs(),
         load: match variant.load {
             Load::Word => "word",
             Load::Vec2 => "vec2",
@@ -96,6 +107,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
             (Reduce::Row, _) => "packed",
+            (Reduce::Subgroup, _) if variant.role == Role::FusedFfn => "shared",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
@@ -126,6 +138,7 @@ mod tests {
         let params = Params {
             id: String::new(),
             reduce: "",
+            tile: 0,
             load: "",
             x: "",
             split: "",
@@ -139,7 +152,7 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "load", "x", "split", "k_step"] {
+        for name in ["id", "reduce", "tile", "load", "x", "split", "k_step"] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

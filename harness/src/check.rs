@@ -108,9 +108,8 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     };
     match variant.reduce {
         Reduce::Row => Accumulation::serial(k),
-        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
-            Accumulation::strided(k, variant.threads(), width)
-        }
+        Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
+        Reduce::Subgroup => Accumulation::any_order(k, variant.threads(), width),
     }
 }
 
@@ -130,8 +129,11 @@ pub fn head_form(variant: Variant, head_dim: usize) -> Accumulation {
 }
 
 /// How attention adds the products of one score.
-pub const fn score_form(head_dim: usize) -> Accumulation {
-    Accumulation::serial(head_dim)
+pub fn score_form(variant: Variant, head_dim: usize) -> Accumulation {
+    match variant.reduce {
+        Reduce::Row | Reduce::Tree | Reduce::Elementwise => Accumulation::serial(head_dim),
+        Reduce::Subgroup => Accumulation::any_order(head_dim, variant.threads(), 1),
+    }
 }
 
 fn exact(values: Vec<f64>) -> Expected {
@@ -293,7 +295,7 @@ fn judge(
                 .map(|values| decode(&values))
             };
             let (k, v) = (gather(Side::K)?, gather(Side::V)?);
-            let score = score_form(spec.head_dim);
+            let score = score_form(variant, spec.head_dim);
             let merges = merges(variant);
             let found = act(bound(5)).to_vec();
             let expected = if variant.role == Role::Attention {

@@ -240,7 +240,7 @@ pub const FLAGS: &[Flag] = &[
         selects: |v| {
             let at = match v.tile {
                 Tile::One => 0,
-                Tile::Four => 1,
+                Tile::Two | Tile::Four => 1,
                 Tile::Eight => 2,
             };
             is_subgroup(v, &[Role::Int4Matmul]).then_some(named(MATMUL, at))

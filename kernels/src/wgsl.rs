@@ -13,13 +13,13 @@ pub const fn body(role: Role) -> Option<&'static str> {
         Role::Rope => Some(include_str!("../wgsl/rope.wgsl")),
         Role::QkNorm => Some(include_str!("../wgsl/qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
-        Role::Argmax => Some(include_str!("../wgsl/argmax.wgsl")),
         Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
         Role::QkvFused
         | Role::Attention
         | Role::AttentionSplitk
         | Role::Int4Matmul
-        | Role::FusedFfn => None,
+        | Role::FusedFfn
+        | Role::Argmax => None,
     }
 }
 

@@ -19,7 +19,7 @@ use kernels::{
 };
 use reference::{
     Expected,
-    bounds::{Store, Trig},
+    bounds::{Accumulation, Store, Trig},
     numerics::decode,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
@@ -616,14 +616,19 @@ pub(crate) fn attention(
 ) -> Result<Vec<Judged>> {
     let out = ("out", Operand::output::<f16>(spec.q_dim()));
     let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, merges(variant));
+    let expected = whole(spec, attended, score_form(variant, spec.head_dim), merges(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// What attention in one piece (`merges` 0) or in parts (1) must give.
-pub(crate) fn whole(spec: &ModelSpec, attended: &Attended, merges: usize) -> Expected {
+pub(crate) fn whole(
+    spec: &ModelSpec,
+    attended: &Attended,
+    score: Accumulation,
+    merges: usize,
+) -> Expected {
     let form = attention::AttentionForm {
-        score: score_form(spec.head_dim),
+        score,
         merges,
         store: Store::F16,
     };
@@ -655,7 +660,7 @@ pub(crate) fn attention_splitk(
         &decode(v),
         attention::AttentionShape::of(spec),
         parts as usize,
-        score_form(spec.head_dim),
+        score_form(variant, spec.head_dim),
         merges(variant),
     );
     Ok(vec![Judged::new(

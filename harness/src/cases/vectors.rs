@@ -9,6 +9,7 @@ use super::{
     data::{Packed, Values},
     roles::{self as cases, Attended, Cache},
 };
+use crate::check::score_form;
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
 use kernels::{Features, ModelSpec, Role, Variant, kv::pages_for, variants::VARIANTS};
@@ -351,7 +352,7 @@ fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) ->
                 let whole = Judged {
                     name: "out",
                     found: judged[0].found.clone(),
-                    expected: cases::whole(spec, attended, 1),
+                    expected: cases::whole(spec, attended, score_form(variant, spec.head_dim), 1),
                 };
                 whole.require().with_context(case)?;
             }

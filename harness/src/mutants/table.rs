@@ -2,30 +2,11 @@
 
 use super::{Mutant, mutant};
 
-const QUANT: &[&str] = &[
-    "int4_matmul",
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "int4_matmul_row_texture",
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "fused_ffn",
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-];
-const WORD: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn"];
-const WIDE: &[&str] = &[
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "int4_matmul_row_texture",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-];
-const VEC4X: &[&str] = &["int4_matmul_vec4h", "int4_matmul_vec4"];
+const QUANT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const WORD: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const SCALARX: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg"];
+const WIDE: &[&str] = &["int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4"];
+const VEC4X: &[&str] = &["int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4", "fused_ffn_tiled_sg"];
 const PACKED: &[&str] = &[
     "int4_matmul_row_vec4",
     "qkv_fused_row_vec4",
@@ -43,42 +24,56 @@ const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_a
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
 const QK_NORM: &[&str] = &["qk_norm"];
 const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
-const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture"];
+const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg"];
 const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
-const FFN: &[&str] = &["fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture"];
-const ATT: &[&str] = &[
-    "attention",
-    "attention_row_vec4",
-    "attention_splitk",
-    "attention_splitk_row_vec4",
-];
+const FFN: &[&str] = &["fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
+const ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_sg", "attention_splitk_sg"];
 const TREE_ATT: &[&str] = &["attention", "attention_splitk"];
 const ROW_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4"];
-const WHOLE: &[&str] = &["attention", "attention_row_vec4"];
-const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4"];
+const WHOLE: &[&str] = &["attention", "attention_row_vec4", "attention_sg"];
+const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4", "attention_splitk_sg"];
 const COMBINE: &[&str] = &["attention_combine"];
 const EMBEDDING: &[&str] = &["embedding"];
 const ROPE: &[&str] = &["rope"];
 const KV_APPEND: &[&str] = &["kv_append"];
 const ARGMAX: &[&str] = &["argmax"];
+const ZERO_POINT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "embedding"];
+const SG_MM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
+const SG_MM_1: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4"];
+const SG_MM_4: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
+const SG_MM_8: &[&str] = &["int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
+const SG_MM_TILED: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
+const SG_QKV: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg"];
+const SG_QKV_1: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4"];
+const SG_QKV_2: &[&str] = &["qkv_fused_tiled_sg"];
+const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
+const SG_ATT: &[&str] = &["attention_sg", "attention_splitk_sg"];
+const SG_MATRIX: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const SG_SUM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "attention_sg", "attention_splitk_sg"];
+const BLOCK_ATT: &[&str] = &["attention", "attention_splitk", "attention_sg", "attention_splitk_sg"];
+const SG_ARGMAX: &[&str] = &["argmax_sg"];
+const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
+const STRIDED_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
+const STRIDED_D: &[&str] = &["qkv_fused", "fused_ffn", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const FFN_DOT_ROWS: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
 
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[
     // packed weights
     mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)"),
-    mutant("zero_point_8", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "embedding"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
+    mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
     mutant("scale_of_wider_groups", WORD, "groups of 64 weights", "scales_per_row + i / 4u]", "scales_per_row + i / 8u]"),
-    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h"], "groups of 16 weights", "scales_per_row + i / 2u]", "scales_per_row + i]"),
+    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h", "int4_matmul_sg_vec4h", "int4_matmul_tiled_vec4h", "int4_matmul_tiled8_vec4h"], "groups of 16 weights", "scales_per_row + i / 2u]", "scales_per_row + i]"),
     mutant("scale_of_next_group", WIDE, "the next group's scale", "scales_per_row + i])", "scales_per_row + i + 1u])"),
     mutant("scale_row_stride", QUANT, "a row of scales is one too long", "row * scales_per_row", "row * (scales_per_row + 1u)"),
-    mutant("activation_order_scalar", WORD, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 4u])", "f32(x[k + 4u]), f32(x[k + 2u])"),
+    mutant("activation_order_scalar", SCALARX, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 4u])", "f32(x[k + 4u]), f32(x[k + 2u])"),
     mutant("activation_order_vec4", VEC4X, "activations are not interleaved as the codes are", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.xy, high.xy)"),
     mutant("activation_order_packed", PACKED, "even and odd activations are exchanged", "vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y)", "vec4<f32>(a.y, b.y, c.y, d.y), vec4<f32>(a.x, b.x, c.x, d.x)"),
     mutant("broadcast_of_wrong_lane", TEXTURE, "the last word is taken from a neighbour", "subgroupBroadcast(word, 3u)", "subgroupBroadcast(word, 2u)"),
     mutant("texture_width", TEXTURE, "texels past the first row of the texture are read from it", "vec2<u32>(i % TEXTURE_WIDTH, i / TEXTURE_WIDTH)", "vec2<u32>(i % TEXTURE_WIDTH, 0u)"),
     // int4_matmul
-    mutant("tail_skipped", TREE_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("tail_skipped", STRIDED_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("tail_skipped_row", ROW_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
     mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at));", "sum = f32(f16(sum + dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at))));"),
     mutant("f16_accumulator_row", ROW_MM, "sums of an invocation are rounded to f16", "low_sums += dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums = vec4<f32>(vec4<f16>(low_sums + dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
@@ -93,6 +88,33 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("fold_ignored_row", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    // sums by subgroup
+    mutant("sg_last_subgroup", SG_SUM, "the last subgroup's sum is dropped", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < num_subgroups - 1u; i++) {"),
+    mutant("sg_of_32", SG_SUM, "subgroups are taken to have 32 invocations", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < THREADS / 32u; i++) {"),
+    mutant("sg_lane_31", SG_SUM, "lane 31 stores for its subgroup", "at.lane == subgroupBroadcastFirst(at.lane)", "at.lane == 31u"),
+    mutant("sg_own_sum", SG_SUM, "one invocation's sum is taken for its subgroup's", "let sum = subgroup_add(value);", "let sum = value;"),
+    mutant("sg_one_place", SG_SUM, "every subgroup stores in the first one's place", "subgroup_sums[at.subgroup] = sum;", "subgroup_sums[0] = sum;"),
+    mutant("sg_barrier", SG_SUM, "sums are added before every subgroup has stored", "subgroup_sums[at.subgroup] = sum;\n  }\n  workgroupBarrier();", "subgroup_sums[at.subgroup] = sum;\n  }"),
+    mutant("sg_fold_ignored", SG_MATRIX, "outputs past the first layer of a folded grid are not computed", "(wg.z * num_wg.x + wg.x)", "(wg.x)"),
+    mutant("sg_last_rows_unguarded", &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4"], "workgroups past the last output store too", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    mutant("sg_idle_groups", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"], "workgroups past the last output do not stop early", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("sg_tile_unguarded", SG_MM_TILED, "rows of a tile past the last are stored", " && first + tid < u.packGridDimX", ""),
+    mutant("sg_tile_unclamped", SG_MM_TILED, "rows past the last are read", "min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding is defined to do no harm"),
+    mutant("sg_tile_row_order", SG_MM_4, "rows of a tile are stored in another order", "Act(sums[tid])", "Act(sums[3u - tid])"),
+    mutant("sg_second_four", SG_MM_8, "the second four rows of a tile are the first four", "four_rows(first + 4u)", "four_rows(first)"),
+    mutant("sg_second_four_added", SG_MM_8, "the second four rows are not added over the subgroup", "Sum(subgroupAdd(value[0]), subgroupAdd(value[1]))", "Sum(subgroupAdd(value[0]), value[1])"),
+    mutant("sg_f16_accumulator", SG_MM_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(f16(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator_2", SG_QKV_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec2<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator_4", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "qkv_fused_tiled_sg"], "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_sum", SG_MM_1, "a subgroup's sum is rounded to f16", "return subgroupAdd(value);", "return Sum(f16(subgroupAdd(value)));"),
+    mutant("sg_qkv_second_pair", SG_QKV_2, "the second pair of a tile is the first", "pair_rows(min(first + 1u, u.packGridDimX - 1u))", "pair_rows(first)"),
+    mutant("sg_qkv_pairs_mixed", SG_QKV_2, "the pairs of a tile are exchanged", "select(sums.xy, sums.zw, tid == 1u)", "select(sums.zw, sums.xy, tid == 1u)"),
+    mutant("sg_qkv_unguarded", SG_QKV_2, "a pair past the last is stored", "if (tid < 2u && pair < u.packGridDimX) {", "if (tid < 2u) {").equivalent("heads are a multiple of 32 wide, so no tile of two pairs is cut"),
+    mutant("sg_ffn_gate_and_up", SG_FFN, "the gate multiplies silu of up", "silu(total[0][at.tid]) * total[1][at.tid]", "silu(total[1][at.tid]) * total[0][at.tid]"),
+    mutant("sg_ffn_f16_product", SG_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(total[0][at.tid]) * total[1][at.tid])", "Act(silu(total[0][at.tid])) * Act(total[1][at.tid])"),
+    mutant("sg_ffn_unguarded", SG_FFN, "units of a tile past the last are stored", " && unit < u.packGridDimX", ""),
+    mutant("sg_ffn_barrier", SG_FFN, "rows are multiplied before every activation is in workgroup memory", "x[k + 3u]);\n  }\n  workgroupBarrier();", "x[k + 3u]);\n  }"),
+    mutant("sg_ffn_tail", SG_FFN, "what is left of the activations after whole strides is not copied", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
     // qkv_fused
     mutant("qkv_rope_sign", QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),
@@ -107,7 +129,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("qkv_swapped_keys_and_values", QKV, "keys are stored as values and values as keys", "    at += V_PAGE_OFFSET;\n  }", "  } else {\n    at += V_PAGE_OFFSET;\n  }"),
     mutant("qkv_head_offset", QKV, "heads are taken to lie side by side in a slot", "kv_row.x / HEAD_DIM * HEAD_PAGE_STRIDE", "kv_row.x / HEAD_DIM * HEAD_DIM"),
     mutant("qkv_f16_accumulator_row", ROW_QKV, "sums of an invocation are rounded to f16", "low += dot_rows(low_rows, i, D_PACKED, D_SCALES, a);", "low = vec4<f32>(vec4<f16>(low + dot_rows(low_rows, i, D_PACKED, D_SCALES, a)));"),
-    mutant("qkv_tail_skipped", &["qkv_fused", "fused_ffn"], "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("qkv_tail_skipped", STRIDED_D, "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("qkv_tail_skipped_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "the last load of a row is dropped", "i < D_PACKED / LOAD_WORDS; i++", "i < D_PACKED / LOAD_WORDS - 1u; i++"),
     mutant("qkv_last_pairs_unguarded", &["qkv_fused"], "workgroups past the last pair store too", "  if (pair >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("qkv_last_pairs_unguarded_row", ROW_QKV, "pairs past the last are stored", "if (pairs[n] < u.packGridDimX) {", "if (true) {").equivalent("they stand for the last pair, a pair of values and so not rotated: its own result is stored again"),
@@ -117,7 +139,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("silu_without_negation", FFN, "silu of the wrong sign", "exp(-gate)", "exp(gate)"),
     mutant("silu_is_sigmoid", FFN, "the gate is left out of silu", "return gate / (1.0 + exp(-gate));", "return 1.0 / (1.0 + exp(-gate));"),
     mutant("up_off_by_one", &["fused_ffn"], "up rows start one too early", "dot_load(unit + FFN_DIM,", "dot_load(unit + FFN_DIM - 1u,"),
-    mutant("up_off_by_one_row", ROW_FFN, "up rows start one too early", "dot_rows(gate_rows + FFN_DIM,", "dot_rows(gate_rows + FFN_DIM - 1u,"),
+    mutant("up_off_by_one_row", FFN_DOT_ROWS, "up rows start one too early", "dot_rows(gate_rows + FFN_DIM,", "dot_rows(gate_rows + FFN_DIM - 1u,"),
     mutant("ffn_f16_product", &["fused_ffn"], "both factors are rounded to f16 before they are multiplied", "Act(silu(sums[0].x) * sums[0].y)", "Act(silu(sums[0].x)) * Act(sums[0].y)"),
     mutant("ffn_f16_product_row", ROW_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(gate[n]) * up[n])", "Act(silu(gate[n])) * Act(up[n])"),
     mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
@@ -127,19 +149,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("kv_head_offset", ATT, "heads are taken to lie side by side in a slot", "(head / GQA_GROUP) * HEAD_PAGE_STRIDE", "(head / GQA_GROUP) * HEAD_DIM"),
     mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[head * HEAD_DIM + dim]) * u.sm_scale", "f32(q[head * HEAD_DIM + dim])"),
     mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "quad(words.zw) * u.sm_scale", "quad(words.zw)"),
-    mutant("rescale_inverted", TREE_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
+    mutant("rescale_inverted", BLOCK_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
     mutant("rescale_inverted_row", ROW_ATT, "sums so far are scaled up where they must be scaled down", "exp(before - largest)", "exp(largest - before)"),
     mutant("denominator_not_rescaled", TREE_ATT, "the denominator keeps the weights of an older maximum", "    denominator *= rescale;\n", ""),
-    mutant("denominator_not_rescaled_row", ROW_ATT, "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
-    mutant("sums_not_rescaled", TREE_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
+    mutant("denominator_not_rescaled_row", &["attention_row_vec4", "attention_splitk_row_vec4", "attention_sg", "attention_splitk_sg"], "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
+    mutant("sums_not_rescaled", BLOCK_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
     mutant("sums_not_rescaled_row", ROW_ATT, "the sums keep the weights of an older maximum", "sums[i] * rescale + weight", "sums[i] + weight"),
     mutant("maximum_from_zero", ATT, "the running maximum starts at zero", "const EMPTY_MAX = -50000.0;", "const EMPTY_MAX = 0.0;"),
-    mutant("weight_without_maximum", TREE_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
+    mutant("weight_without_maximum", BLOCK_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("weight_without_maximum_row", ROW_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("attention_f16_accumulator", TREE_ATT, "sums over positions are rounded to f16", "sums[d] += weight * f32(kv_pages[at + d * THREADS]);", "sums[d] = f32(f16(sums[d] + weight * f32(kv_pages[at + d * THREADS])));"),
     mutant("attention_f16_accumulator_row", ROW_ATT, "sums over positions are rounded to f16", "sums[i] = sums[i] * rescale + weight * quad(words.xy);", "sums[i] = vec4<f32>(vec4<f16>(sums[i] * rescale + weight * quad(words.xy)));"),
     mutant("f16_score", TREE_ATT, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
-    mutant("values_are_keys", TREE_ATT, "keys are summed, not values", "kv_base + V_PAGE_OFFSET + slot_index(start + j)", "kv_base + slot_index(start + j)"),
+    mutant("values_are_keys", BLOCK_ATT, "keys are summed, not values", "kv_base + V_PAGE_OFFSET + slot_index(start + j)", "kv_base + slot_index(start + j)"),
     mutant("values_are_keys_row", ROW_ATT, "keys are summed, not values", "at + V_PAGE_OFFSET / 8 + i / 2u", "at + i / 2u"),
     mutant("keys_and_values_swapped", TREE_ATT, "scores are formed with values", "let at = kv_base + slot_index(start + tid);", "let at = kv_base + V_PAGE_OFFSET + slot_index(start + tid);"),
     mutant("page_off_by_one", ATT, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
@@ -168,6 +190,20 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("partial_denominator_missing", SPLIT, "a part's denominator is not stored", "partials[at + 1u] = denominator;", "partials[at + 1u] = 1.0;"),
     mutant("partial_output_place", SPLIT, "outputs are stored one place too early", "partials[at + 2u + d * THREADS + tid]", "partials[at + 1u + d * THREADS + tid]"),
     mutant("empty_part_not_returned", &["attention_splitk_row_vec4", "attention_row_vec4"], "an empty part is not left early", "  if (range.x >= range.y) {\n    store(head, wg.x, tid, EMPTY_MAX, 0.0, &merged);\n    return;\n  }\n", "").equivalent("the loop does not run, every maximum is EMPTY_MAX and every sum zero, so the same is stored after the merge"),
+    // attention by subgroup
+    mutant("sg_score_unscaled", SG_ATT, "scores are not divided by the root of the head's width", "f32(q[head * HEAD_DIM + d * THREADS + tid]) * u.sm_scale", "f32(q[head * HEAD_DIM + d * THREADS + tid])"),
+    mutant("sg_query_order", SG_ATT, "dimensions of the query are taken in the order of invocations", "q[head * HEAD_DIM + d * THREADS + tid]", "q[head * HEAD_DIM + tid * DIMS + d]"),
+    mutant("sg_score_last_subgroup", SG_ATT, "the last subgroup's part of a score is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n        score"),
+    mutant("sg_score_of_32", SG_ATT, "a score is taken to be one subgroup's sum", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < 1u; i++) {\n        score"),
+    mutant("sg_f16_score", SG_ATT, "scores are summed in f16", "product += query[d] * f32(kv_pages[key + d * THREADS]);", "product = f32(f16(product + query[d] * f32(kv_pages[key + d * THREADS])));"),
+    mutant("sg_maximum_last_subgroup", SG_ATT, "the last subgroup's maximum is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n      block", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n      block"),
+    mutant("sg_own_maximum", SG_ATT, "one invocation's score is taken for its subgroup's maximum", "let subgroup_largest = subgroupMax(score);", "let subgroup_largest = score;"),
+    mutant("sg_keys_and_values", SG_ATT, "scores are formed with values", "let key = kv_base + slot_index(start + j);", "let key = kv_base + V_PAGE_OFFSET + slot_index(start + j);"),
+    mutant("sg_barrier_after_parts", SG_ATT, "scores are added before every subgroup has stored its part", "score_parts[at.subgroup][j] = part;\n      }\n    }\n    workgroupBarrier();", "score_parts[at.subgroup][j] = part;\n      }\n    }"),
+    mutant("sg_barrier_after_maxima", SG_ATT, "the maximum is taken before every subgroup has stored its own", "maxima[at.subgroup] = subgroup_largest;\n    }\n    workgroupBarrier();", "maxima[at.subgroup] = subgroup_largest;\n    }"),
+    mutant("sg_barrier_after_weights", SG_ATT, "values are summed before every weight is stored", "weights[tid] = weight;\n    workgroupBarrier();", "weights[tid] = weight;"),
+    mutant("sg_idle_weight", SG_ATT, "an invocation past the block adds to the denominator", "select(0.0, exp(score - largest), tid < count)", "exp(score - largest)").equivalent("its score is -50000, whose exponential is zero beside every score above -49890"),
+    mutant("sg_f16_values", SG_ATT, "sums over positions are rounded to f16", "sums[d] += weights[j] * f32(kv_pages[value + d * THREADS]);", "sums[d] = f32(f16(sums[d] + weights[j] * f32(kv_pages[value + d * THREADS])));"),
     // attention_combine
     mutant("combine_weight_missing", COMBINE, "parts are added without the weight of their maximum", "let weight = exp(partials[at] - largest);", "let weight = 1.0;"),
     mutant("combine_weight_inverted", COMBINE, "parts are weighted by the inverse", "exp(partials[at] - largest)", "exp(largest - partials[at])"),
@@ -250,10 +286,18 @@ pub const MUTANTS: &[Mutant] = &[
     // argmax
     mutant("tie_to_highest_in_tree", ARGMAX, "the highest index wins a tie between invocations", "best_index[other] < best_index[tid]", "best_index[other] > best_index[tid]"),
     mutant("tie_ignored_in_tree", ARGMAX, "a tie between invocations goes to the lower invocation", "if (greater || tie) {", "if (greater) {"),
-    mutant("tie_to_highest_in_scan", ARGMAX, "the highest index wins a tie within an invocation", "if (logit > value) {", "if (logit >= value) {"),
-    mutant("argmax_from_zero", ARGMAX, "a logit below zero is never the largest", "var value = -3.0e38;", "var value = 0.0;"),
-    mutant("argmax_tail_skipped", ARGMAX, "what is left of the vocabulary after whole strides is not scanned", "i < VOCAB; i += THREADS", "i < VOCAB / THREADS * THREADS; i += THREADS"),
-    mutant("argmax_barrier_before_tree", ARGMAX, "the tree starts before every candidate is stored", "best_index[tid] = index;\n  workgroupBarrier();", "best_index[tid] = index;"),
+    mutant("tie_to_highest_in_scan", EVERY_ARGMAX, "the highest index wins a tie within an invocation", "if (logit > best.value) {", "if (logit >= best.value) {"),
+    mutant("argmax_from_zero", EVERY_ARGMAX, "a logit below zero is never the largest", "Best(-3.0e38, 0u)", "Best(0.0, 0u)"),
+    mutant("argmax_tail_skipped", EVERY_ARGMAX, "what is left of the vocabulary after whole strides is not scanned", "i < VOCAB; i += THREADS", "i < VOCAB / THREADS * THREADS; i += THREADS"),
+    mutant("argmax_barrier_before_tree", ARGMAX, "the tree starts before every candidate is stored", "best_index[tid] = best.index;\n  workgroupBarrier();", "best_index[tid] = best.index;"),
     mutant("argmax_barrier_in_tree", ARGMAX, "a level of the tree starts before the one above is done", "      }\n    }\n    workgroupBarrier();", "      }\n    }"),
+    mutant("argmax_sg_tie_to_highest", SG_ARGMAX, "the highest index wins a tie within a subgroup", "subgroupMin(select(VOCAB, best.index, best.value == value))", "subgroupMax(select(0u, best.index, best.value == value))"),
+    mutant("argmax_sg_index_of_any", SG_ARGMAX, "a subgroup's index is that of an invocation with a lesser logit", "select(VOCAB, best.index, best.value == value)", "best.index"),
+    mutant("argmax_sg_tie_between", SG_ARGMAX, "the highest index wins a tie between subgroups", "best_index[other] < best_index[first]", "best_index[other] > best_index[first]"),
+    mutant("argmax_sg_tie_ignored", SG_ARGMAX, "a tie between subgroups goes to the lower subgroup", "if (greater || tie) {", "if (greater) {"),
+    mutant("argmax_sg_last_subgroup", SG_ARGMAX, "the last subgroup's best is dropped", "other < num_subgroups", "other < num_subgroups - 1u"),
+    mutant("argmax_sg_of_32", SG_ARGMAX, "subgroups are taken to have 32 invocations", "other < num_subgroups", "other < THREADS / 32u"),
+    mutant("argmax_sg_lane_31", SG_ARGMAX, "lane 31 stores for its subgroup", "lane == subgroupBroadcastFirst(lane)", "lane == 31u"),
+    mutant("argmax_sg_barrier", SG_ARGMAX, "the best is taken before every subgroup has stored", "best_index[subgroup] = index;\n  }\n  workgroupBarrier();", "best_index[subgroup] = index;\n  }"),
     mutant("argmax_index_lost", ARGMAX, "the index does not follow its value", "        best_index[tid] = best_index[other];\n", ""),
 ];

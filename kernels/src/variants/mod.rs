@@ -4,7 +4,7 @@
 //! A row of [`FORMS`] is a way to write a role; it stands in [`VARIANTS`] once for
 //! every weight format and element type that it is written for. A variant's id is
 //! derived from its axes by one grammar,
-//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_row][_vec4|_vec4h|_texture]`
+//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`
 //! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
 //! back by looking the table up.
 
@@ -58,22 +58,26 @@ impl Load {
     }
 }
 
-/// Rows of a matrix that one workgroup of the subgroup form owns.
+/// Outputs that one workgroup of the subgroup form owns: rows of a product, or pairs
+/// of rows where the role makes one output of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tile {
     /// One.
     One,
-    /// Four (`tiled`).
+    /// Two (`tiled_sg` of `qkv_fused`).
+    Two,
+    /// Four (`tiled`; `tiled_sg` of `fused_ffn`).
     Four,
     /// Eight (`tiled8`).
     Eight,
 }
 
 impl Tile {
-    /// Rows.
-    pub const fn rows(self) -> usize {
+    /// How many.
+    pub const fn outputs(self) -> usize {
         match self {
             Self::One => 1,
+            Self::Two => 2,
             Self::Four => 4,
             Self::Eight => 8,
         }
@@ -100,7 +104,7 @@ pub struct Form {
     pub reduce: Reduce,
     /// How it loads packed weights.
     pub load: Load,
-    /// Rows of a workgroup.
+    /// Outputs of a workgroup.
     pub tile: Tile,
     /// Vectors of a dispatch.
     pub batch: Batch,
@@ -131,6 +135,8 @@ impl std::ops::Deref for Variant {
 pub const TEXTURE_WIDTH: usize = 4096;
 /// Invocations of a tree-form matrix workgroup.
 pub const TREE_THREADS: usize = 64;
+/// Invocations of a subgroup-form matrix workgroup: one subgroup of most GPUs.
+pub const SUBGROUP_THREADS: usize = 32;
 /// Invocations of a row-form workgroup: one vector of the software driver.
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
@@ -169,6 +175,14 @@ const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
     }
 }
 
+/// The subgroup form of a role.
+const fn subgroup(role: Role, tile: Tile, load: Load) -> Form {
+    Form {
+        tile,
+        ..form(role, Reduce::Subgroup, load)
+    }
+}
+
 /// Every form, by role in the order of [`Role::ALL`].
 pub const FORMS: &[Form] = &[
     form(Role::Embedding, Reduce::Elementwise, Load::Word),
@@ -176,25 +190,41 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFused, Reduce::Tree, Load::Word),
     form(Role::QkvFused, Reduce::Row, Load::Vec4),
     form(Role::QkvFused, Reduce::Row, Load::Texture),
+    subgroup(Role::QkvFused, Tile::One, Load::Word),
+    subgroup(Role::QkvFused, Tile::One, Load::Vec4),
+    subgroup(Role::QkvFused, Tile::Two, Load::Word),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
+    subgroup(Role::Attention, Tile::One, Load::Word),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
+    subgroup(Role::AttentionSplitk, Tile::One, Load::Word),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Vec4),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Vec4),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    subgroup(Role::FusedFfn, Tile::Four, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
     form(Role::Argmax, Reduce::Tree, Load::Word),
+    subgroup(Role::Argmax, Tile::One, Load::Word),
 ];
 
 /// Every variant: each form in its formats and types of activations.
@@ -257,7 +287,8 @@ impl Variant {
         let reduce = match (self.reduce, self.tile) {
             (Reduce::Row, _) => "_row",
             (Reduce::Subgroup, Tile::One) => "_sg",
-            (Reduce::Subgroup, Tile::Four) => "_tiled",
+            (Reduce::Subgroup, Tile::Four) if self.role == Role::Int4Matmul => "_tiled",
+            (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
         };
@@ -283,7 +314,12 @@ impl Variant {
         match self.role {
             Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => TREE_THREADS,
+                Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
+                // Published: two subgroups of 32.
+                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
+                    TREE_THREADS
+                }
+                Reduce::Subgroup => SUBGROUP_THREADS,
             },
             Role::Attention | Role::AttentionSplitk => match self.reduce {
                 Reduce::Row => ROW_THREADS,
@@ -310,7 +346,7 @@ impl Variant {
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
             (Reduce::Tree | Reduce::Elementwise, _) => 1,
-            (Reduce::Subgroup, _) => self.tile.rows(),
+            (Reduce::Subgroup, _) => self.tile.outputs(),
             (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
@@ -323,6 +359,15 @@ impl Variant {
             (Reduce::Tree | Reduce::Subgroup, Load::Vec2) => 512,
             (Reduce::Row | Reduce::Elementwise, _)
             | (Reduce::Tree | Reduce::Subgroup, Load::Word) => 32,
+        }
+    }
+
+    /// Bytes of workgroup memory that grow with `k`, the activations of a row.
+    fn shared_bytes(&self, k: usize) -> usize {
+        if self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup {
+            k * self.elem.bytes() + SUBGROUP_THREADS * size_of::<[f32; 8]>()
+        } else {
+            0
         }
     }
 
@@ -342,6 +387,12 @@ impl Variant {
         let step = self.k_step();
         if !k.is_multiple_of(step) {
             return Err(format!("K = {k} is not a multiple of {step}"));
+        }
+        let (bytes, most) = (self.shared_bytes(k), features.max_workgroup_storage_bytes);
+        if bytes > most as usize {
+            return Err(format!(
+                "K = {k} takes {bytes} bytes of workgroup memory, this adapter has {most}"
+            ));
         }
         Ok(())
     }
@@ -398,6 +449,18 @@ mod tests {
             base.check(&Features::PUBLISHED, 576)
                 .expect("the base form takes any K");
         }
+    }
+
+    #[test]
+    fn activations_that_workgroup_memory_cannot_hold_are_refused() {
+        let tiled: Variant = "fused_ffn_tiled_sg".parse().expect("in the table");
+        let small = Features {
+            max_workgroup_storage_bytes: 16 * 1024,
+            ..Features::PUBLISHED
+        };
+        tiled.check(&small, 7168).expect("14 KiB and the sums");
+        let why = tiled.check(&small, 8192).expect_err("16 KiB and the sums");
+        assert!(why.contains("takes 17408 bytes"), "{why}");
     }
 
     #[test]
