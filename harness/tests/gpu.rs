@@ -95,14 +95,18 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let llama: [&[&str]; 4] = [
+    let llama: [&[&str]; 6] = [
+        &["sg=1", "splitk=4"],
+        &["sg=1", "matmul=tiled8", "qkvtile=1", "splitk=0"],
         &["splitk=0"],
         &["splitk=8"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "splitk=16"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), llama);
-    let qwen3: [&[&str]; 4] = [
+    let qwen3: [&[&str]; 6] = [
+        &["sg=1"],
+        &["sg=1", "matmul=scalar", "splitk=0"],
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
@@ -111,7 +115,7 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     roles_within_bounds(&gpu, &qwen3_synthetic(), qwen3);
 }
 
-fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 4]) {
+fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 6]) {
     let prompt: Vec<u32> = (0..37).map(|i| i * 23 % 1003).collect();
     let mut logits = Vec::new();
     for table in [None, Some(vec![2, 0, 3, 1])] {
@@ -154,6 +158,7 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
     for choices in [
         &["rowwise=1", "splitk=0"][..],
         &["vec4=1", "vec4h=1", "fuseqk=0"],
+        &["sg=1", "vec4=1"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
         engine.prefill(&arm, &[7, 7, 7]).expect("prefill");

@@ -3,7 +3,7 @@
 
 use crate::{
     features::Features,
-    quant::QuantFormat,
+    quant::{Elem, QuantFormat},
     role::Role,
     suggest,
     variants::{Load, Reduce, Tile, Variant},
@@ -292,6 +292,14 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "logits",
+        doc: "type of the logits that the head gives and argmax reads",
+        values: Values::Names(LOGITS),
+        default: |_| named(LOGITS, 0),
+        selects: |v| (v.out == Elem::F32).then_some(named(LOGITS, 1)),
+        ..PLAIN
+    },
+    Flag {
         name: "fuseqk",
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
         default: |_| Value::On,
@@ -302,6 +310,8 @@ pub const FLAGS: &[Flag] = &[
 
 /// Values of `matmul`.
 const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
+/// Values of `logits`.
+const LOGITS: &[&str] = &["f16", "f32"];
 
 /// Names that look like flags but set up a run instead of selecting a kernel.
 pub const SETTINGS: &[&str] = &["ctx", "layers", "model", "profile", "sig"];

@@ -66,6 +66,8 @@ pub enum Activation {
     Ffn,
     /// Logits, `[V]`.
     Logits,
+    /// Logits in f32, `[V]`.
+    WideLogits,
 }
 
 /// Per-token state that lives on the GPU.
@@ -181,6 +183,15 @@ pub enum PlanError {
 }
 
 impl Plan {
+    /// The logits that its head gives, if it runs one.
+    pub fn logits(&self) -> Option<Activation> {
+        let head = self.dispatches.iter().find(|d| d.variant.role == Role::Argmax)?;
+        match head.buffers[..] {
+            [Buffer::Activation(logits), ..] => Some(logits),
+            _ => None,
+        }
+    }
+
     /// Builds the plan of one token.
     ///
     /// # Errors
@@ -249,7 +260,26 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer (f16 unless [`Activation::Partials`]).
+impl Activation {
+    /// Type of its elements.
+    pub const fn elem(self) -> Elem {
+        match self {
+            Self::Partials | Self::WideLogits => Elem::F32,
+            Self::Normed
+            | Self::Residual(_)
+            | Self::Delta
+            | Self::Qkv
+            | Self::Q
+            | Self::K
+            | Self::V
+            | Self::Attention
+            | Self::Ffn
+            | Self::Logits => Elem::F16,
+        }
+    }
+}
+
+/// Elements of an activation buffer.
 pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
     match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
@@ -260,7 +290,7 @@ pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -
             spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim)
         }
         Activation::Ffn => spec.intermediate_size,
-        Activation::Logits => spec.vocab_size,
+        Activation::Logits | Activation::WideLogits => spec.vocab_size,
     }
 }
 
@@ -375,7 +405,7 @@ impl Builder<'_> {
                 }
             }
             if unique.is_empty() {
-                unique.push("no dispatch of a decoded token has a form that it selects");
+                unique.push("every dispatch of a decoded token has a form that it does not select");
             }
             return Err(PlanError::Impossible {
                 flag: flag.name,
@@ -389,11 +419,23 @@ impl Builder<'_> {
     /// The last variant of a role in the table that every flag takes and that K (for
     /// attention, the head dimension; 0 where the role has none) allows.
     fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
+        self.choose_for(role, k, Elem::F16, label)
+    }
+
+    /// [`Self::choose`] where the role's product, or its logits, are of this type.
+    fn choose_for(
+        &mut self,
+        role: Role,
+        k: usize,
+        out: Elem,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
         let site = label.rsplit('.').next().unwrap_or(label);
         let written = |v: &&Variant| {
             v.role == role
                 && v.format.is_none_or(|format| format == self.spec.format)
                 && v.elem == Elem::F16
+                && v.elem.max(v.out) == out
         };
         let taken = |v: &&Variant| {
             let value = |flag: &Flag| self.settings.get(flag.name);
@@ -669,7 +711,7 @@ impl Builder<'_> {
             None => site.to_owned(),
         };
         let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
-        let variant = self.choose(Role::Int4Matmul, k, &label)?;
+        let variant = self.choose_for(Role::Int4Matmul, k, output.elem(), &label)?;
         let format = self.spec.format;
         self.dispatches.push(Dispatch {
             label,
@@ -737,16 +779,25 @@ impl Builder<'_> {
 
     fn lm_head(&mut self) -> Result<(), PlanError> {
         let head = self.spec.head_tensor();
-        self.matmul(None, head, Activation::Normed, Activation::Logits)
+        self.matmul(None, head, Activation::Normed, self.logits())
+    }
+
+    fn logits(&self) -> Activation {
+        if self.settings.get("logits").is_on() {
+            Activation::WideLogits
+        } else {
+            Activation::Logits
+        }
     }
 
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
-        let variant = self.choose(Role::Argmax, 0, label)?;
+        let logits = self.logits();
+        let variant = self.choose_for(Role::Argmax, 0, logits.elem(), label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
-            buffers: vec![act(Activation::Logits), state(State::Token)],
+            buffers: vec![act(logits), state(State::Token)],
             uniform: vec![],
             grid: [1, 1, 1],
             weight_bytes: 0,

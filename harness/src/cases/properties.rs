@@ -84,6 +84,10 @@ pub(crate) const PROPERTIES: &[Property] = &[
     fixed("vocab_40001", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 40_001)
     }),
+    fixed("rows_at_the_limit", Role::Int4Matmul, rows_at_the_limit),
+    fixed("vocab_151936", Role::Int4Matmul, |b, v, d| {
+        head_of(b, v, d, 151_936)
+    }),
     fixed("folded", Role::FusedFfn, folded_ffn),
     drawn(Role::FusedFfn, fused_ffn),
     drawn(Role::AddNorm, add_norm),
@@ -91,7 +95,16 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::Rope, rope),
     drawn(Role::QkNorm, qk_norm),
     drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
+    fixed("vocab_1003", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 1003)
+    }),
     drawn(Role::Argmax, argmax),
+    fixed("vocab_40001", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 40_001)
+    }),
+    fixed("vocab_151936", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 151_936)
+    }),
 ];
 
 /// What a case is drawn from.
@@ -361,6 +374,25 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     require(cases::int4_matmul(bench, variant, &w, &x))
 }
 
+/// As many rows, and as many workgroups, as one dimension of a dispatch takes, and
+/// one and two more.
+fn rows_at_the_limit(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    // A limit that keeps a wide form's matrix small; the whole one for the others.
+    let limit = if variant.k_step() == 32 { WHOLE } else { 255 };
+    let mut values = Values(draw.seed);
+    bench.max_groups = limit;
+    let limit = limit as usize;
+    let outputs = variant.outputs_per_workgroup();
+    let tiles = if outputs <= 8 { limit * outputs } else { limit };
+    for rows in [limit, limit + 1, limit + 2, tiles, tiles + 1, tiles + 2] {
+        let w = values.packed(rows, variant.k_step(), WeightKind::Ordinary);
+        let x = values.f16s(variant.k_step(), Kind::Ordinary, 0.7);
+        require(cases::int4_matmul(bench, variant, &w, &x))
+            .with_context(|| format!("{rows} rows"))?;
+    }
+    Ok(())
+}
+
 /// The embedding of the same.
 fn embedding_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let mut values = Values(draw.seed);
@@ -592,6 +624,15 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
 }
 
 // ---- sampling ----
+
+/// Logits of each kind of one vocabulary.
+fn argmax_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
+    let mut values = Values(draw.seed);
+    LOGITS.iter().try_for_each(|kind| {
+        let logits = kind.of(&mut values, vocab);
+        require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
+    })
+}
 
 fn argmax(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 255, 256, 257, 1003, 40_001][..]);

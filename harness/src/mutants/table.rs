@@ -39,12 +39,10 @@ const ROPE: &[&str] = &["rope"];
 const KV_APPEND: &[&str] = &["kv_append"];
 const ARGMAX: &[&str] = &["argmax"];
 const ZERO_POINT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "embedding"];
-const SG_MM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
 const SG_MM_1: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4"];
 const SG_MM_4: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
 const SG_MM_8: &[&str] = &["int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
 const SG_MM_TILED: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
-const SG_QKV: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg"];
 const SG_QKV_1: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4"];
 const SG_QKV_2: &[&str] = &["qkv_fused_tiled_sg"];
 const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
@@ -54,8 +52,9 @@ const SG_SUM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul
 const BLOCK_ATT: &[&str] = &["attention", "attention_splitk", "attention_sg", "attention_splitk_sg"];
 const SG_ARGMAX: &[&str] = &["argmax_sg"];
 const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
-const STRIDED_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
-const STRIDED_D: &[&str] = &["qkv_fused", "fused_ffn", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const STRIDED_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8"];
+const STRIDED_D: &[&str] = &["qkv_fused", "fused_ffn", "qkv_fused_sg", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const SG_MM_WIDE: &[&str] = &["int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
 const FFN_DOT_ROWS: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
 
 /// Every mutant, by what it breaks.
@@ -107,6 +106,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_f16_accumulator_2", SG_QKV_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec2<f16>(sums + dot_tile(first, i, activations(i, at))));"),
     mutant("sg_f16_accumulator_4", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "qkv_fused_tiled_sg"], "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(first, i, activations(i, at))));"),
     mutant("sg_f16_sum", SG_MM_1, "a subgroup's sum is rounded to f16", "return subgroupAdd(value);", "return Sum(f16(subgroupAdd(value)));"),
+    mutant("sg_tail_skipped_wide", SG_MM_WIDE, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("K is a multiple of one load of every invocation, so nothing is left"),
+    mutant("sg_qkv_tail_skipped_wide", &["qkv_fused_sg_vec4"], "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("D is a multiple of one load of every invocation, so nothing is left"),
     mutant("sg_qkv_second_pair", SG_QKV_2, "the second pair of a tile is the first", "pair_rows(min(first + 1u, u.packGridDimX - 1u))", "pair_rows(first)"),
     mutant("sg_qkv_pairs_mixed", SG_QKV_2, "the pairs of a tile are exchanged", "select(sums.xy, sums.zw, tid == 1u)", "select(sums.zw, sums.xy, tid == 1u)"),
     mutant("sg_qkv_unguarded", SG_QKV_2, "a pair past the last is stored", "if (tid < 2u && pair < u.packGridDimX) {", "if (tid < 2u) {").equivalent("heads are a multiple of 32 wide, so no tile of two pairs is cut"),

@@ -8,3 +8,4 @@ mod support;
 mod cases;
 mod mutants;
 mod runner;
+mod subgroups;

@@ -2,7 +2,7 @@
 //! under which it may run.
 //!
 //! A row of [`FORMS`] is a way to write a role; it stands in [`VARIANTS`] once for
-//! every weight format and element type that it is written for. A variant's id is
+//! every weight format, output type and element type that it is written for. A variant's id is
 //! derived from its axes by one grammar,
 //! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`
 //! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
@@ -162,6 +162,25 @@ impl Form {
     fn elements(&self) -> &'static [Elem] {
         &[Elem::F16]
     }
+
+    /// The types of output, or of logits, that it is written for.
+    fn outputs(&self) -> &'static [Elem] {
+        match self.role {
+            Role::Int4Matmul | Role::Argmax => &[Elem::F16, Elem::F32],
+            Role::Embedding
+            | Role::RmsNorm
+            | Role::QkvFused
+            | Role::Attention
+            | Role::AttentionSplitk
+            | Role::AttentionCombine
+            | Role::FusedFfn
+            | Role::AddNorm
+            | Role::KvAppend
+            | Role::Rope
+            | Role::QkNorm
+            | Role::QkNormRopeAppend => &[Elem::F16],
+        }
+    }
 }
 
 const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
@@ -227,11 +246,14 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::Argmax, Tile::One, Load::Word),
 ];
 
-/// Every variant: each form in its formats and types of activations.
+/// Every variant: each form in its formats and its types of output and activations.
 pub static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     let mut all = Vec::new();
-    for &form in FORMS {
-        for &elem in form.elements() {
+    for (&written, &out) in FORMS.iter().flat_map(|f| f.outputs().iter().map(move |o| (f, o))) {
+        let form = Form { out, ..written };
+        // A wider output is one that activations of its type do not give anyway.
+        let narrower = |elem: &&Elem| out == Elem::F16 || **elem < out;
+        for &elem in form.elements().iter().filter(narrower) {
             let formats = form.formats();
             let variant = |format| Variant { form, format, elem };
             if formats.is_empty() {
@@ -371,6 +393,11 @@ impl Variant {
         }
     }
 
+    /// Whether it calls subgroup functions.
+    pub fn uses_subgroups(&self) -> bool {
+        self.load == Load::Texture || self.reduce == Reduce::Subgroup
+    }
+
     /// Whether it may run on `features` over rows of `k` weights (0 where the
     /// role has no K).
     ///
@@ -380,8 +407,7 @@ impl Variant {
         if !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
-        let subgroups = self.load == Load::Texture || self.reduce == Reduce::Subgroup;
-        if subgroups && features.subgroup_size.is_none() {
+        if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
         }
         let step = self.k_step();
