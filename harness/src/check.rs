@@ -9,7 +9,7 @@ use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
 use half::f16;
 use kernels::{
-    Dispatch, ModelSpec, Role, Tensor, Variant,
+    Dispatch, Elem, ModelSpec, Role, Tensor, Variant,
     kv::Side,
     plan::{Activation, Buffer},
     variants::{Load, Reduce},
@@ -113,6 +113,14 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     }
 }
 
+/// How a product or logit is stored.
+pub fn output_store(variant: Variant) -> Store {
+    match variant.elem.max(variant.out) {
+        Elem::F16 => Store::F16,
+        Elem::F32 => Store::F32,
+    }
+}
+
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
     Accumulation::strided(d, variant.threads(), 1)
@@ -192,8 +200,8 @@ fn judge(
         }
         Role::Int4Matmul => {
             let w = matrix();
-            let expected =
-                int4_matmul::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+            let form = sum_form(variant, w.k);
+            let expected = int4_matmul::expected(w, act(bound(1)), form, output_store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::FusedFfn => {
@@ -540,7 +548,7 @@ pub struct Greedy {
 /// A device error.
 pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<Greedy> {
     let steps = expected.tokens.len() - 1;
-    let mut found = engine.logits()?;
+    let mut found = engine.logits(&arm.prefill_last)?;
     let mut found_token = engine.token()?;
     let mut all = Greedy {
         checks: Vec::new(),
@@ -562,7 +570,7 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<
         }
         engine.set_token(token);
         engine.decode(&arm.decode, expected.prompt.len() + step, 1)?;
-        found = engine.logits()?;
+        found = engine.logits(&arm.decode)?;
         found_token = engine.token()?;
     }
     let excusable = (2.0 * worst).min(LOGIT_WORST);

@@ -394,7 +394,7 @@ fn chain(
             (Pass::Decode, Some(cached)) => cached,
             (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
         };
-        let logits_found = engine.logits()?;
+        let logits_found = engine.logits(program)?;
         let check = logits("logits", &logits_found, expected, 0.0);
         rows.push(logits_comparison(
             pass,

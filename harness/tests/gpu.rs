@@ -83,7 +83,7 @@ fn llama_tiny_agrees_with_the_golden_logits() {
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
         engine.prefill(&arm, &ids).expect("prefill");
-        let found = engine.logits().expect("logits");
+        let found = engine.logits(&arm.prefill_last).expect("logits");
         let check = check::logits(prompt, &found, &last, 0.0);
         assert!(check.passed, "{prompt}: {:?}", check.note);
     }
@@ -101,12 +101,12 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
         &["splitk=0"],
         &["splitk=8"],
         &["rowwise=0", "splitk=2"],
-        &["rowwise=1", "splitk=16"],
+        &["rowwise=1", "logits=f32", "splitk=16"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), llama);
     let qwen3: [&[&str]; 6] = [
         &["sg=1"],
-        &["sg=1", "matmul=scalar", "splitk=0"],
+        &["sg=1", "matmul=scalar", "logits=f32", "splitk=0"],
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
@@ -134,7 +134,7 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 6]) {
                     );
                 }
             }
-            logits.push((choices, engine.logits().expect("logits")));
+            logits.push((choices, engine.logits(&arm.decode).expect("logits")));
         }
     }
     let (identity, shuffled) = logits.split_at(4);

@@ -175,19 +175,28 @@ pub(crate) enum Logits {
     AlmostAllInfinite,
     /// The last is the greatest.
     Last,
+    /// All within what f16 cannot tell apart, the last alone above the others.
+    Close,
 }
 
-pub(crate) const LOGITS: [Logits; 6] = [
+pub(crate) const LOGITS: [Logits; 7] = [
     Logits::Ordinary,
     Logits::Equal,
     Logits::Ties,
     Logits::Negative,
     Logits::AlmostAllInfinite,
     Logits::Last,
+    Logits::Close,
 ];
 
 impl Logits {
-    pub(crate) fn of(self, values: &mut Values, vocab: usize) -> Vec<f16> {
+    /// Values of f16, save those that are closer.
+    pub(crate) fn of(self, values: &mut Values, vocab: usize) -> Vec<f32> {
+        if matches!(self, Self::Close) {
+            let mut logits = vec![7.0; vocab];
+            logits[vocab - 1] = 7.0 + 1.0 / 4096.0;
+            return logits;
+        }
         let mut logits = values.f16s(vocab, Kind::Ordinary, 4.0);
         match self {
             Self::Ordinary => {}
@@ -203,7 +212,8 @@ impl Logits {
                 logits[values.below(vocab)] = f16::MIN;
             }
             Self::Last => logits[vocab - 1] = f16::MAX,
+            Self::Close => {}
         }
-        logits
+        logits.into_iter().map(f16::to_f32).collect()
     }
 }

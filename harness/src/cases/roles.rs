@@ -6,7 +6,7 @@ use super::{
     data::Packed,
 };
 use crate::{
-    check::{head_form, merges, norm_form, score_form, sum_form},
+    check::{head_form, merges, norm_form, output_store, score_form, sum_form},
     kernel::{Operand, Outputs},
 };
 use anyhow::{Result, ensure};
@@ -190,15 +190,24 @@ pub(crate) fn int4_matmul(
         ..model()
     };
     let dispatch = bench.dispatch(variant, &spec, 0);
+    let store = output_store(variant);
+    let out = match store {
+        Store::F32 => Operand::output::<f32>(w.rows),
+        Store::F16 | Store::F16Either => Operand::output::<f16>(w.rows),
+    };
     let operands = vec![
-        ("out", Operand::output::<f16>(w.rows)),
+        ("out", out),
         ("x", Operand::data(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
+    let found = bench.run(variant, &spec, dispatch, operands)?;
+    let found = match store {
+        Store::F32 => found.f32("out"),
+        Store::F16 | Store::F16Either => found.f16("out"),
+    };
     let form = sum_form(variant, w.k);
-    let expected = int4_matmul::expected(w.matrix(), &decode(x), form, Store::F16);
+    let expected = int4_matmul::expected(w.matrix(), &decode(x), form, store);
     Ok(vec![Judged::new("out", found, expected)])
 }
 
@@ -691,22 +700,28 @@ pub(crate) fn attention_combine(
 
 // ---- sampling ----
 
+/// Logits as the variant reads them.
 pub(crate) fn argmax(
     bench: &mut Bench<'_>,
     variant: Variant,
-    logits: &[f16],
+    logits: &[f32],
 ) -> Result<Vec<Judged>> {
     let spec = ModelSpec {
         vocab_size: logits.len(),
         ..model()
     };
     let dispatch = bench.dispatch(variant, &spec, 0);
-    let operands = vec![
-        ("logits", Operand::data(logits)),
-        ("token", Operand::output::<i32>(1)),
-    ];
+    let halves: Vec<f16> = logits.iter().map(|&x| f16::from_f32(x)).collect();
+    let (bound, read) = match output_store(variant) {
+        Store::F32 => (
+            Operand::data(logits),
+            logits.iter().map(|&x| f64::from(x)).collect(),
+        ),
+        Store::F16 | Store::F16Either => (Operand::data(&halves), decode(&halves)),
+    };
+    let operands = vec![("logits", bound), ("token", Operand::output::<i32>(1))];
     let found = bench.run(variant, &spec, dispatch, operands)?.i32("token");
-    let expected = argmax::compute(&decode(logits)).expect("logits without NaN");
+    let expected = argmax::compute(&read).expect("logits without NaN");
     let found = found.into_iter().map(f64::from).collect();
     Ok(vec![Judged::exact("token", found, vec![expected as f64])])
 }

@@ -7,7 +7,7 @@ use super::{
 use anyhow::Result;
 use half::f16;
 use kernels::{
-    Dispatch,
+    Dispatch, Elem,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
@@ -108,7 +108,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn read_activation(
+    pub(super) fn read_activation(
         &self,
         label: &str,
         activation: Activation,
@@ -118,12 +118,15 @@ impl Engine<'_> {
         let what = format!("{label}: {activation:?}");
         let buffer = self.memory.buffer(name);
         let data = read_guarded(self.gpu, &what, buffer, self.memory.bytes(name))?;
-        let mut values = if activation == Activation::Partials {
-            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&data);
-            values.into_iter().map(f64::from).collect()
-        } else {
-            let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
-            decode(&values)
+        let mut values = match activation.elem() {
+            Elem::F32 => {
+                let values: Vec<f32> = bytemuck::pod_collect_to_vec(&data);
+                values.into_iter().map(f64::from).collect()
+            }
+            Elem::F16 => {
+                let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
+                decode(&values)
+            }
         };
         values.truncate(activation_len(self.weights.spec(), activation, splits));
         Ok(values)

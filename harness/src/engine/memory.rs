@@ -9,7 +9,7 @@ use kernels::{
     plan::{Activation, Buffer, Part, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
-use reference::{Checkpoint, numerics::decode};
+use reference::Checkpoint;
 use std::collections::BTreeMap;
 
 /// Bytes behind every activation that no kernel may touch.
@@ -170,7 +170,9 @@ impl Memory {
     }
 
     fn activations(&mut self, gpu: &Gpu) {
-        use Activation::{Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V};
+        use Activation::{
+            Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V, WideLogits,
+        };
         for activation in [
             Normed,
             Residual(0),
@@ -184,8 +186,9 @@ impl Memory {
             Partials,
             Ffn,
             Logits,
+            WideLogits,
         ] {
-            let element = if activation == Partials { 4 } else { 2 };
+            let element = activation.elem().bytes() as u64;
             let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
             let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
@@ -350,20 +353,6 @@ impl Memory {
     /// f16 elements of one layer's pages.
     pub const fn layer_elements(&self) -> usize {
         (self.layer_bytes / 2) as usize
-    }
-
-    /// Reads a buffer of f16 elements.
-    ///
-    /// # Errors
-    /// A device error.
-    pub fn read_f16(&self, gpu: &Gpu, name: Buffer) -> Result<Vec<f64>> {
-        let bytes = gpu.read(self.buffer(name), 0, self.bytes(name))?;
-        let values: Vec<f16> = bytemuck::pod_collect_to_vec(&bytes);
-        let mut values = decode(&values);
-        if let Buffer::Activation(activation) = name {
-            values.truncate(activation_len(&self.spec, activation, MAX_SPLITS));
-        }
-        Ok(values)
     }
 
     /// Reads one layer's pages as they lie.

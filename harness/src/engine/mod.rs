@@ -20,7 +20,7 @@ use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};
 use kernels::{
     Phase, Plan, Settings,
-    plan::{Activation, Buffer, State},
+    plan::{Buffer, State},
 };
 use program::Pipelines;
 use reference::Checkpoint;
@@ -210,13 +210,13 @@ impl<'a> Engine<'a> {
         self.gpu.queue.write_buffer(buffer, 0, &token.to_le_bytes());
     }
 
-    /// The logits of the last program that ran the head.
+    /// The logits that a program's head gave.
     ///
     /// # Errors
-    /// A device error.
-    pub fn logits(&self) -> Result<Vec<f64>> {
-        self.memory
-            .read_f16(self.gpu, Buffer::Activation(Activation::Logits))
+    /// A program without a head, or a device error.
+    pub fn logits(&self, program: &Program) -> Result<Vec<f64>> {
+        let logits = program.plan.logits().context("the program has no head")?;
+        self.read_activation("logits", logits, program.plan.splits)
     }
 
     /// Records one token and returns the number of dispatches recorded.

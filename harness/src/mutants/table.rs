@@ -99,7 +99,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_idle_groups", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"], "workgroups past the last output do not stop early", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
     mutant("sg_tile_unguarded", SG_MM_TILED, "rows of a tile past the last are stored", " && first + tid < u.packGridDimX", ""),
     mutant("sg_tile_unclamped", SG_MM_TILED, "rows past the last are read", "min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding is defined to do no harm"),
-    mutant("sg_tile_row_order", SG_MM_4, "rows of a tile are stored in another order", "Act(sums[tid])", "Act(sums[3u - tid])"),
+    mutant("sg_tile_row_order", SG_MM_4, "rows of a tile are stored in another order", "Out(sums[tid])", "Out(sums[3u - tid])"),
     mutant("sg_second_four", SG_MM_8, "the second four rows of a tile are the first four", "four_rows(first + 4u)", "four_rows(first)"),
     mutant("sg_second_four_added", SG_MM_8, "the second four rows are not added over the subgroup", "Sum(subgroupAdd(value[0]), subgroupAdd(value[1]))", "Sum(subgroupAdd(value[0]), value[1])"),
     mutant("sg_f16_accumulator", SG_MM_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(f16(sums + dot_tile(first, i, activations(i, at))));"),
@@ -116,6 +116,13 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_ffn_unguarded", SG_FFN, "units of a tile past the last are stored", " && unit < u.packGridDimX", ""),
     mutant("sg_ffn_barrier", SG_FFN, "rows are multiplied before every activation is in workgroup memory", "x[k + 3u]);\n  }\n  workgroupBarrier();", "x[k + 3u]);\n  }"),
     mutant("sg_ffn_tail", SG_FFN, "what is left of the activations after whole strides is not copied", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
+    // logits in f32
+    mutant("f16_logits", &["int4_matmul_f32", "int4_matmul_f32_vec4h", "int4_matmul_f32_vec4"], "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))"),
+    mutant("f16_logits_row", &["int4_matmul_f32_row_vec4", "int4_matmul_f32_row_texture"], "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))"),
+    mutant("sg_f16_logits", &["int4_matmul_f32_sg", "int4_matmul_f32_sg_vec4h", "int4_matmul_f32_sg_vec4"], "logits are rounded to f16", "Out(sums)", "Out(f16(sums))"),
+    mutant("sg_f16_logits_4", &["int4_matmul_f32_tiled", "int4_matmul_f32_tiled_vec4h", "int4_matmul_f32_tiled_vec4"], "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))"),
+    mutant("sg_f16_logits_8", &["int4_matmul_f32_tiled8", "int4_matmul_f32_tiled8_vec4h", "int4_matmul_f32_tiled8_vec4"], "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))"),
+    mutant("argmax_f16_logits", &["argmax_f32", "argmax_f32_sg"], "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
     // qkv_fused
     mutant("qkv_rope_sign", QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),
