@@ -3,8 +3,8 @@
 
 use crate::consts;
 use kernels::{
-    Elem, ModelSpec, QuantFormat, Variant,
-    role::{Access, Element, Scalar},
+    Elem, ModelSpec, Variant,
+    role::{Access, Binding, Element, Scalar},
     variants::{Load, Reduce},
 };
 use std::fmt::Write as _;
@@ -13,11 +13,15 @@ use std::fmt::Write as _;
 pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
     let mut text = format!(
         "// {} for {}, generated from the tables: edit the template or the table, not this text.\n\
-         enable f16;\n\n\
-         alias Act = {};\n\
+         {}alias Act = {};\n\
          const THREADS = {}u;\n{}\n",
         variant.id(),
         spec.id,
+        if variant.uses_f16() {
+            "enable f16;\n\n"
+        } else {
+            ""
+        },
         variant.elem.name(),
         variant.threads(),
         consts::render(variant, spec)
@@ -38,10 +42,13 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         }
         let (space, ty) = match (binding.access, binding.element) {
             (Access::Uniform, _) | (_, None) => ("uniform".to_owned(), "Uniform".to_owned()),
-            (Access::Read, Some(element)) => ("storage, read".to_owned(), array(variant, element)),
-            (Access::ReadWrite, Some(element)) => {
-                ("storage, read_write".to_owned(), array(variant, element))
+            (Access::Read, Some(element)) => {
+                ("storage, read".to_owned(), array(variant, binding, element))
             }
+            (Access::ReadWrite, Some(element)) => (
+                "storage, read_write".to_owned(),
+                array(variant, binding, element),
+            ),
         };
         let _ = writeln!(
             text,
@@ -71,32 +78,27 @@ fn uniform(variant: Variant, text: &mut String) {
 }
 
 /// WGSL type of a storage binding.
-fn array(variant: Variant, element: Element) -> String {
+fn array(variant: Variant, binding: &Binding, element: Element) -> String {
     let wide = |ty: &str, width: usize| match width {
         1 => format!("array<{ty}>"),
         _ => format!("array<vec{width}<{ty}>>"),
     };
+    let float = variant.float_type(binding).map_or("", Elem::name);
     match element {
-        Element::Activation => wide(variant.elem.name(), 1),
-        Element::Output => wide(variant.elem.max(variant.out).name(), 1),
-        Element::Scale | Element::Bias => wide(
-            variant
-                .format
-                .map_or(Elem::F16, QuantFormat::scale_type)
-                .name(),
-            1,
-        ),
+        Element::Activation | Element::Output | Element::Scale | Element::Bias | Element::F32 => {
+            wide(float, 1)
+        }
         // Wide loads take activations four at a time, whatever the words per load;
         // the row form eight, as pairs in words: half the loads; the
         // texture form one pair, which the subgroup shares.
         Element::WideActivation => match (variant.reduce, variant.load) {
             (_, Load::Texture) => wide("u32", 1),
+            (Reduce::Row, _) if variant.elem == Elem::F32 => wide(float, 4),
             (Reduce::Row, _) => wide("u32", 4),
-            (_, Load::Word) => wide(variant.elem.name(), 1),
-            (_, Load::Vec2 | Load::Vec4) => wide(variant.elem.name(), 4),
+            (_, Load::Word) => wide(float, 1),
+            (_, Load::Vec2 | Load::Vec4) => wide(float, 4),
         },
         Element::Packed => wide("u32", variant.load.words()),
-        Element::F32 => wide("f32", 1),
         Element::I32 => wide("i32", 1),
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::RenderError;
 use kernels::{
-    Role, Variant,
+    Elem, Role, Variant,
     variants::{Load, Reduce},
 };
 use serde::Serialize;
@@ -106,6 +106,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         },
         x: match (variant.reduce, variant.load) {
             (_, Load::Texture) => "broadcast",
+            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (Reduce::Subgroup, _) if variant.role == Role::FusedFfn => "shared",
             (_, Load::Word) => "scalar",

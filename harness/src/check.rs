@@ -7,7 +7,6 @@
 
 use crate::engine::{Arm, Captured, Engine};
 use anyhow::{Context as _, Result, bail};
-use half::f16;
 use kernels::{
     Dispatch, Elem, ModelSpec, Role, Tensor, Variant,
     kv::Side,
@@ -17,7 +16,7 @@ use kernels::{
 use reference::{
     Checkpoint, Expected, Forward, Matrix, Numerics,
     bounds::{Accumulation, Store, Trig},
-    numerics::decode,
+    numerics::{decode, widen},
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
         int4_matmul, kv_append, qk_norm,
@@ -113,9 +112,17 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     }
 }
 
-/// How a product or logit is stored.
+/// How a variant stores a product or a logit.
 pub fn output_store(variant: Variant) -> Store {
-    match variant.elem.max(variant.out) {
+    match variant.out {
+        Elem::F16 => store(variant),
+        Elem::F32 => Store::F32,
+    }
+}
+
+/// How a variant stores activations.
+pub fn store(variant: Variant) -> Store {
+    match variant.elem {
         Elem::F16 => Store::F16,
         Elem::F32 => Store::F32,
     }
@@ -176,7 +183,7 @@ fn judge(
         Role::Embedding => vec![(
             "",
             act(bound(0)).to_vec(),
-            embedding::expected(matrix(), token)?,
+            embedding::expected(matrix(), token, variant.elem)?,
         )],
         Role::RmsNorm => vec![(
             "",
@@ -186,13 +193,19 @@ fn judge(
                 &param_vector(weights, dispatch),
                 eps,
                 wide,
-                Store::F16,
+                store(variant),
             ),
         )],
         Role::AddNorm => {
             let gamma = param_vector(weights, dispatch);
-            let expected =
-                add_norm::expected(act(bound(0)), act(bound(1)), &gamma, eps, wide, Store::F16);
+            let expected = add_norm::expected(
+                act(bound(0)),
+                act(bound(1)),
+                &gamma,
+                eps,
+                wide,
+                store(variant),
+            );
             vec![
                 ("residual", act(bound(4)).to_vec(), expected.residual),
                 ("normed", act(bound(3)).to_vec(), expected.normed),
@@ -207,7 +220,7 @@ fn judge(
         Role::FusedFfn => {
             let w = matrix();
             let expected =
-                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), Store::F16);
+                fused_ffn::expected(w, act(bound(1)), sum_form(variant, w.k), store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::QkvFused => {
@@ -215,7 +228,7 @@ fn judge(
             let form = qkv_fused::QkvForm {
                 sum: sum_form(variant, w.k),
                 trig: Trig::CONFORMANT,
-                store: Store::F16,
+                store: store(variant),
             };
             let expected = qkv_fused::expected(
                 w,
@@ -234,7 +247,7 @@ fn judge(
             let after = shape.split(act(bound(0)));
             let normed = |x: &[f64], gamma: &[f64]| {
                 let form = head_form(variant, spec.head_dim);
-                qk_norm::expected(x, gamma, eps, form, Store::F16)
+                qk_norm::expected(x, gamma, eps, form, store(variant))
             };
             vec![
                 ("q", after.q.to_vec(), normed(before.q, &q_gamma)),
@@ -247,7 +260,7 @@ fn judge(
             let form = qkv_fused::QkvForm {
                 sum: head_form(variant, spec.head_dim),
                 trig: Trig::CONFORMANT,
-                store: Store::F16,
+                store: store(variant),
             };
             let expected = qk_norm_rope_append::expected(
                 act(bound(2)),
@@ -268,7 +281,7 @@ fn judge(
             let table = rope::Rope::of(spec);
             let rotated = |x: &[f64]| {
                 let zero = vec![0.0; x.len()];
-                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, Store::F16)
+                rope::expected(&table, x, &zero, position, Trig::CONFORMANT, store(variant))
             };
             vec![
                 ("q", act(bound(0)).to_vec(), rotated(qkv.q)),
@@ -279,16 +292,16 @@ fn judge(
         Role::KvAppend => {
             let [before, after] = pages(captured)?;
             let mut expected = before.clone();
-            let half = |x: &[f64]| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
+            let held = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
             kv_append::compute(
                 &mut expected,
                 spec.kv_layout(),
                 &engine.memory.page_table,
                 position as i32,
-                &half(act(bound(0))),
-                &half(act(bound(1))),
+                &held(act(bound(0))),
+                &held(act(bound(1))),
             )?;
-            vec![("", decode(after), exact(decode(&expected)))]
+            vec![("", widen(after), exact(widen(&expected)))]
         }
         Role::Attention | Role::AttentionSplitk => {
             let [_, after] = pages(captured)?;
@@ -300,7 +313,7 @@ fn judge(
                     side,
                     position + 1,
                 )
-                .map(|values| decode(&values))
+                .map(|values| widen(&values))
             };
             let (k, v) = (gather(Side::K)?, gather(Side::V)?);
             let score = score_form(variant, spec.head_dim);
@@ -310,7 +323,7 @@ fn judge(
                 let form = attention::AttentionForm {
                     score,
                     merges,
-                    store: Store::F16,
+                    store: store(variant),
                 };
                 attention::expected(act(bound(0)), &k, &v, shape, form)
             } else {
@@ -322,7 +335,7 @@ fn judge(
         Role::AttentionCombine => {
             let parts = dispatch.uniform[0] as usize;
             let expected =
-                attention_combine::expected(act(bound(0)), spec.head_dim, parts, Store::F16);
+                attention_combine::expected(act(bound(0)), spec.head_dim, parts, store(variant));
             vec![("", act(bound(1)).to_vec(), expected)]
         }
         Role::Argmax => {
@@ -336,7 +349,7 @@ fn judge(
     })
 }
 
-fn pages<'c>(captured: &'c Captured<'_>) -> Result<&'c [Vec<f16>; 2]> {
+fn pages<'c>(captured: &'c Captured<'_>) -> Result<&'c [Vec<f32>; 2]> {
     captured
         .kv
         .as_ref()
@@ -356,25 +369,25 @@ fn projected(
     // Every other slot keeps what it held: put this position's new values into
     // the old pages and the two must be the same.
     let mut replaced = before.clone();
-    let half = |x: &[f64]| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>();
+    let held = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
     kv_append::compute(
         &mut replaced,
         engine.weights.spec().kv_layout(),
         &engine.memory.page_table,
         position as i32,
-        &half(&k),
-        &half(&v),
+        &held(&k),
+        &held(&v),
     )?;
     Ok(vec![
         ("q", q, expected.q),
         ("k", k, expected.k),
         ("v", v, expected.v),
-        ("pages", decode(after), exact(decode(&replaced))),
+        ("pages", widen(after), exact(widen(&replaced))),
     ])
 }
 
 /// Keys and values of one position, `[KV]` each.
-fn stored_at(engine: &Engine<'_>, pages: &[f16], position: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+fn stored_at(engine: &Engine<'_>, pages: &[f32], position: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let spec = engine.weights.spec();
     let side = |side| -> Result<Vec<f64>> {
         let all = kv_append::gather(
@@ -384,7 +397,7 @@ fn stored_at(engine: &Engine<'_>, pages: &[f16], position: usize) -> Result<(Vec
             side,
             position + 1,
         )?;
-        Ok(decode(&all[position * spec.kv_dim()..]))
+        Ok(widen(&all[position * spec.kv_dim()..]))
     };
     Ok((side(Side::K)?, side(Side::V)?))
 }
@@ -489,22 +502,44 @@ fn top5(values: &[f64]) -> Vec<usize> {
 pub struct Expectation {
     /// The prompt.
     pub prompt: Vec<u32>,
-    /// Greedy tokens: after the prompt, then after each of those before it.
+    /// The tokens that are fed after it.
     pub tokens: Vec<u32>,
-    /// The logits they are the argmax of.
+    /// The logits after the prompt, then after each of those tokens but the last.
     pub logits: Vec<Vec<f64>>,
-    /// Relative root-mean-square error of each row by f16 stores alone: the
+    /// Relative root-mean-square error of each row by stores alone: the
     /// rounding-faithful reference against the formula.
     pub noise: Vec<f64>,
 }
 
 impl Expectation {
-    /// Runs both references over the prompt and `steps` tokens.
+    /// Runs both references over the prompt and `steps` tokens, those that the
+    /// reference with activations of type `elem` decodes greedily.
     ///
     /// # Errors
     /// A reference that cannot run the model, or NaN in its logits.
-    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize) -> Result<Self> {
-        let mut faithful = Forward::new(weights, Numerics::Faithful)?;
+    pub fn new(weights: &Checkpoint, prompt: &[u32], steps: usize, elem: Elem) -> Result<Self> {
+        Self::fed(weights, prompt, steps, elem, |_, best| best)
+    }
+
+    /// The same tokens, with activations of another type.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_type(&self, weights: &Checkpoint, elem: Elem) -> Result<Self> {
+        let steps = self.tokens.len() - 1;
+        Self::fed(weights, &self.prompt, steps, elem, |step, _| {
+            self.tokens[step]
+        })
+    }
+
+    fn fed(
+        weights: &Checkpoint,
+        prompt: &[u32],
+        steps: usize,
+        elem: Elem,
+        next: impl Fn(usize, u32) -> u32,
+    ) -> Result<Self> {
+        let mut faithful = Forward::new(weights, Numerics::Faithful(elem))?;
         let mut formula = Forward::new(weights, Numerics::Formula)?;
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;
@@ -515,7 +550,8 @@ impl Expectation {
             noise: Vec::new(),
         };
         loop {
-            let token = argmax::compute(&row).context("the reference's logits hold NaN")? as u32;
+            let best = argmax::compute(&row).context("the reference's logits hold NaN")? as u32;
+            let token = next(all.tokens.len(), best);
             all.noise.push(rel_rms(&row, &exact));
             all.tokens.push(token);
             all.logits.push(row);
@@ -537,7 +573,7 @@ pub struct Greedy {
     pub logits: Vec<Vec<f64>>,
 }
 
-/// Decodes the tokens of `expected` on the GPU, feeding the reference's token,
+/// Decodes on the GPU, feeding the tokens of `expected`,
 /// from the state that a prefill of the prompt left.
 ///
 /// A difference of tokens is excused as a near tie where the reference's top-2
@@ -561,7 +597,8 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<
         let check = logits(&format!("logits.{step}"), &found, row, expected.noise[step]);
         worst = worst.max(check.worst_abs);
         all.checks.push(check);
-        if token != found_token {
+        let best = argmax::compute(row).context("the reference's logits hold NaN")? as u32;
+        if best != found_token {
             differing.push((step, argmax::top2_gap(row).unwrap_or(f64::INFINITY)));
         }
         all.logits.push(found);

@@ -447,7 +447,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
         check::roles(&engine, &arm.decode, last, every)?,
     ));
     engine.prefill(&arm, &prompt.ids)?;
-    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens)?;
+    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, settings.elem())?;
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
     // What these kernels do with subgroups of another size is not known from here.

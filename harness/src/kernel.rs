@@ -8,18 +8,23 @@
 
 use crate::{
     device::Gpu,
-    engine::{GUARD_BYTES, POISON, Pipeline, compile, padded, read_guarded, texture, with_guard},
+    engine::{
+        GUARD_BYTES, POISON, Pipeline, compile, floats, padded, read_guarded, texture, with_guard,
+    },
 };
 use anyhow::{Context as _, Result, bail};
 use bytemuck::NoUninit;
 use generators::Shader;
 use half::f16;
 use kernels::{
-    ModelSpec, Variant,
+    Elem, ModelSpec, Variant,
     role::{Access, Binding},
 };
-use reference::numerics::decode;
-use std::collections::{BTreeMap, btree_map::Entry};
+use reference::numerics::widen;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, btree_map::Entry},
+};
 
 /// What a storage binding holds before the dispatch.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,10 @@ pub enum Operand<'a> {
     Data(&'a [u8]),
     /// This many bytes of NaN: an output.
     Output(usize),
+    /// These values, in the floating-point type that the variant gives the binding.
+    Floats(&'a [f32]),
+    /// This many NaNs of that type: an output.
+    FloatOutput(usize),
 }
 
 impl<'a> Operand<'a> {
@@ -42,10 +51,19 @@ impl<'a> Operand<'a> {
         Self::Output(elements * size_of::<T>())
     }
 
-    const fn len(self) -> usize {
-        match self {
-            Self::Data(bytes) => bytes.len(),
-            Self::Output(bytes) => bytes,
+    /// What the binding holds before the dispatch.
+    fn bytes(self, float: Option<Elem>) -> Cow<'a, [u8]> {
+        match (self, float.unwrap_or(Elem::F32)) {
+            (Self::Data(bytes), _) => Cow::Borrowed(bytes),
+            (Self::Output(bytes), _) => Cow::Owned(vec![POISON; bytes]),
+            (Self::FloatOutput(elements), elem) => {
+                Cow::Owned(vec![POISON; elements * elem.bytes()])
+            }
+            (Self::Floats(values), Elem::F32) => Cow::Borrowed(bytemuck::cast_slice(values)),
+            (Self::Floats(values), Elem::F16) => {
+                let halves = values.iter().map(|&x| f16::from_f32(x));
+                Cow::Owned(halves.flat_map(|x| x.to_bits().to_le_bytes()).collect())
+            }
         }
     }
 }
@@ -62,9 +80,10 @@ pub struct Case<'a> {
     pub grid: [u32; 3],
 }
 
-/// Bytes of every binding that the kernel may write, by name.
+/// Bytes of every binding that the kernel may write, by name, and their
+/// floating-point type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outputs(BTreeMap<&'static str, Vec<u8>>);
+pub struct Outputs(BTreeMap<&'static str, (Option<Elem>, Vec<u8>)>);
 
 impl Outputs {
     /// Bytes of one output.
@@ -72,33 +91,30 @@ impl Outputs {
     /// # Panics
     /// When the role writes no binding of that name.
     pub fn bytes(&self, name: &str) -> &[u8] {
-        let bytes = self.0.get(name);
-        bytes.unwrap_or_else(|| panic!("the role writes no binding `{name}`"))
+        &self.output(name).1
     }
 
-    /// An output of f16 values.
-    ///
-    /// # Panics
-    /// As [`Self::bytes`].
-    pub fn f16(&self, name: &str) -> Vec<f64> {
-        decode(&self.halves(name))
+    fn output(&self, name: &str) -> &(Option<Elem>, Vec<u8>) {
+        let output = self.0.get(name);
+        output.unwrap_or_else(|| panic!("the role writes no binding `{name}`"))
     }
 
-    /// An output of f16 values as they are.
+    /// An output of floating-point values, of whatever type.
     ///
     /// # Panics
-    /// As [`Self::bytes`].
-    pub fn halves(&self, name: &str) -> Vec<f16> {
-        bytemuck::pod_collect_to_vec(self.bytes(name))
+    /// As [`Self::bytes`], and where it holds integers.
+    pub fn floats(&self, name: &str) -> Vec<f32> {
+        let &(elem, ref bytes) = self.output(name);
+        let elem = elem.unwrap_or_else(|| panic!("`{name}` holds integers"));
+        floats(bytes, elem)
     }
 
-    /// An output of f32 values.
+    /// The same as f64.
     ///
     /// # Panics
-    /// As [`Self::bytes`].
-    pub fn f32(&self, name: &str) -> Vec<f64> {
-        let values: Vec<f32> = bytemuck::pod_collect_to_vec(self.bytes(name));
-        values.into_iter().map(f64::from).collect()
+    /// As [`Self::floats`].
+    pub fn values(&self, name: &str) -> Vec<f64> {
+        widen(&self.floats(name))
     }
 
     /// An output of i32 values.
@@ -156,12 +172,11 @@ impl<'g> Runner<'g> {
         let (resources, encoder) = gpu.guarded(&id, || {
             let resources = operands
                 .iter()
-                .map(|(binding, operand)| match operand {
-                    Operand::Data(bytes) if shader.variant.in_texture(binding) => {
+                .map(|(binding, bytes)| {
+                    if shader.variant.in_texture(binding) {
                         texture(gpu, &bytemuck::pod_collect_to_vec(bytes)).map(Resource::Texture)
-                    }
-                    Operand::Data(_) | Operand::Output(_) => {
-                        Ok(Resource::Buffer(upload(gpu, binding.name, *operand)))
+                    } else {
+                        Ok(Resource::Buffer(upload(gpu, binding.name, bytes)))
                     }
                 })
                 .collect::<Result<Vec<Resource>>>()?;
@@ -170,14 +185,15 @@ impl<'g> Runner<'g> {
         })?;
         gpu.run(&id, encoder)?;
         let mut outputs = BTreeMap::new();
-        for ((binding, operand), resource) in operands.iter().zip(&resources) {
+        for ((binding, before), resource) in operands.iter().zip(&resources) {
             let Resource::Buffer(buffer) = resource else {
                 continue;
             };
             let what = format!("{id}: {}", binding.name);
-            let bytes = read_guarded(gpu, &what, buffer, operand.len() as u64)?;
+            let bytes = read_guarded(gpu, &what, buffer, before.len() as u64)?;
             if binding.access == Access::ReadWrite {
-                outputs.insert(binding.name, bytes);
+                let elem = shader.variant.float_type(binding);
+                outputs.insert(binding.name, (elem, bytes));
             }
         }
         Ok(Outputs(outputs))
@@ -203,7 +219,7 @@ impl Resource {
 fn by_binding<'a>(
     variant: Variant,
     case: &Case<'a>,
-) -> Result<Vec<(&'static Binding, Operand<'a>)>> {
+) -> Result<Vec<(&'static Binding, Cow<'a, [u8]>)>> {
     let fields = variant.uniform().len();
     if case.uniform.len() != fields {
         bail!(
@@ -225,25 +241,27 @@ fn by_binding<'a>(
         let (Some(&(name, operand)), None) = (given.next(), given.next()) else {
             bail!("expected the operand `{}` once", binding.name);
         };
-        if operand.len() == 0 {
-            bail!("operand `{name}` is empty");
-        }
-        if let (Operand::Output(_), Access::Read) = (operand, binding.access) {
+        let output = matches!(operand, Operand::Output(_) | Operand::FloatOutput(_));
+        if output && binding.access == Access::Read {
             bail!("operand `{name}` is read, so it needs data");
         }
-        operands.push((binding, operand));
+        let bytes = operand.bytes(variant.float_type(binding));
+        if bytes.is_empty() {
+            bail!("operand `{name}` is empty");
+        }
+        operands.push((binding, bytes));
     }
     Ok(operands)
 }
 
 /// Bytes that are bound: the operand in whole words and its guard.
-const fn bound_bytes(operand: Operand<'_>) -> u64 {
+const fn bound_bytes(operand: &[u8]) -> u64 {
     padded(operand.len() as u64) + GUARD_BYTES
 }
 
 fn within_limits(
     limits: &wgpu::Limits,
-    operands: &[(&Binding, Operand<'_>)],
+    operands: &[(&Binding, Cow<'_, [u8]>)],
     case: &Case<'_>,
 ) -> Result<()> {
     let groups = limits.max_compute_workgroups_per_dimension;
@@ -264,7 +282,7 @@ fn within_limits(
         .max_storage_buffer_binding_size
         .min(limits.max_buffer_size);
     for (binding, operand) in operands {
-        let bytes = bound_bytes(*operand);
+        let bytes = bound_bytes(operand);
         if bytes > most {
             bail!(
                 "binding `{}` has {bytes} bytes; this device takes {most}",
@@ -276,11 +294,8 @@ fn within_limits(
 }
 
 /// A guarded buffer; the rest of its last word is poison too.
-fn upload(gpu: &Gpu, label: &str, operand: Operand<'_>) -> wgpu::Buffer {
-    let mut bytes = match operand {
-        Operand::Data(bytes) => bytes.to_vec(),
-        Operand::Output(bytes) => vec![POISON; bytes],
-    };
+fn upload(gpu: &Gpu, label: &str, bytes: &[u8]) -> wgpu::Buffer {
+    let mut bytes = bytes.to_vec();
     let buffer = with_guard(gpu, label, bytes.len() as u64);
     bytes.resize(padded(bytes.len() as u64) as usize, POISON);
     gpu.queue.write_buffer(&buffer, 0, &bytes);

@@ -11,7 +11,7 @@ use harness::{
     engine::{Captured, Engine, Program, every},
 };
 use kernels::{
-    ModelSpec, Role, Settings, Tensor, Variant, flag,
+    Elem, ModelSpec, Role, Settings, Tensor, Variant, flag,
     kv::Side,
     models::{self, Family},
 };
@@ -19,7 +19,7 @@ use reference::{
     Checkpoint, Expected,
     bounds::{self, Store, Trig},
     mlc,
-    numerics::decode,
+    numerics::{decode, widen},
     roles::{
         kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
@@ -97,25 +97,26 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     };
     let llama: [&[&str]; 6] = [
         &["sg=1", "splitk=4"],
-        &["sg=1", "matmul=tiled8", "qkvtile=1", "splitk=0"],
+        &["sg=1", "matmul=tiled8", "qkvtile=1", "elem=f32", "splitk=0"],
         &["splitk=0"],
-        &["splitk=8"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "logits=f32", "splitk=16"],
+        &["elem=f32", "rowwise=0"],
     ];
-    roles_within_bounds(&gpu, &llama_tiny(), llama);
-    let qwen3: [&[&str]; 6] = [
+    roles_within_bounds(&gpu, &llama_tiny(), &llama);
+    let qwen3: [&[&str]; 7] = [
         &["sg=1"],
         &["sg=1", "matmul=scalar", "logits=f32", "splitk=0"],
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "fuseqk=0", "splitk=16"],
+        &["elem=f32", "rowwise=0", "fuseqk=0"],
     ];
-    roles_within_bounds(&gpu, &qwen3_synthetic(), qwen3);
+    roles_within_bounds(&gpu, &qwen3_synthetic(), &qwen3);
 }
 
-fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 6]) {
+fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: &[&[&str]]) {
     let prompt: Vec<u32> = (0..37).map(|i| i * 23 % 1003).collect();
     let mut logits = Vec::new();
     for table in [None, Some(vec![2, 0, 3, 1])] {
@@ -137,7 +138,7 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: [&[&str]; 6]) {
             logits.push((choices, engine.logits(&arm.decode).expect("logits")));
         }
     }
-    let (identity, shuffled) = logits.split_at(4);
+    let (identity, shuffled) = logits.split_at(choices.len());
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
@@ -208,7 +209,8 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
     engine.prefill(&arm, &prompt).expect("prefill");
-    let expected = |prompt| check::Expectation::new(&weights, prompt, 12).expect("reference");
+    let expected =
+        |prompt| check::Expectation::new(&weights, prompt, 12, Elem::F16).expect("reference");
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
@@ -270,7 +272,7 @@ fn stored(engine: &Engine<'_>, program: &Program, tokens: &[u32]) -> Result<Vec<
             let row = |side| -> Result<Vec<f64>> {
                 let table = &engine.memory.page_table;
                 let all = kv_append::gather(after, spec.kv_layout(), table, side, position + 1)?;
-                Ok(decode(&all[position * spec.kv_dim()..]))
+                Ok(widen(&all[position * spec.kv_dim()..]))
             };
             let (layer, x, expected) = projection.take().expect("projected before");
             entries.push(Entry {

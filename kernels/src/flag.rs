@@ -294,9 +294,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         name: "logits",
         doc: "type of the logits that the head gives and argmax reads",
-        values: Values::Names(LOGITS),
-        default: |_| named(LOGITS, 0),
-        selects: |v| (v.out == Elem::F32).then_some(named(LOGITS, 1)),
+        values: Values::Names(ELEMENTS),
+        default: |_| named(ELEMENTS, 0),
+        selects: |v| (v.out == Elem::F32).then_some(named(ELEMENTS, 1)),
         ..PLAIN
     },
     Flag {
@@ -306,12 +306,20 @@ pub const FLAGS: &[Flag] = &[
         selects: |v| on_if(v.role == Role::QkNormRopeAppend),
         ..PLAIN
     },
+    Flag {
+        name: "elem",
+        doc: "type of activations, KV cache and gammas; sums are f32 in either",
+        values: Values::Names(ELEMENTS),
+        default: |features| named(ELEMENTS, usize::from(!features.shader_f16)),
+        selects: |v| Some(named(ELEMENTS, usize::from(v.elem == Elem::F32))),
+        ..PLAIN
+    },
 ];
 
 /// Values of `matmul`.
 const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
-/// Values of `logits`.
-const LOGITS: &[&str] = &["f16", "f32"];
+/// Values of `elem` and `logits`.
+const ELEMENTS: &[&str] = &["f16", "f32"];
 
 /// Names that look like flags but set up a run instead of selecting a kernel.
 pub const SETTINGS: &[&str] = &["ctx", "layers", "model", "profile", "sig"];
@@ -552,6 +560,15 @@ impl Settings {
             .unwrap_or_else(|| panic!("flag {name} is not in the table"))
     }
 
+    /// The type of activations.
+    pub fn elem(&self) -> Elem {
+        if self.get("elem").is_on() {
+            Elem::F32
+        } else {
+            Elem::F16
+        }
+    }
+
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()
@@ -666,6 +683,8 @@ mod tests {
     fn arms_are_off_against_default_or_first_on() {
         let splitk = Flag::find("splitk").expect("a flag");
         assert_eq!(splitk.arms(&CPU), [Value::Off, Value::Count(8)], "default");
+        let elem = Flag::find("elem").expect("a flag").arms(&CPU);
+        assert_eq!(elem.map(|v| v.to_string()), ["f16", "f32"], "names");
         let vec4 = Flag::find("vec4").expect("a flag");
         assert_eq!(vec4.arms(&CPU), [Value::Off, Value::On], "first on value");
     }
@@ -731,6 +750,8 @@ mod tests {
             ("splitkk", "did you mean `splitk`"),
             ("ctx=4", "is a setting"),
             ("vec4=maybe", "expected 0 or 1"),
+            ("elem=f64", "expected one of f16, f32"),
+            ("elem=0", "expected one of f16, f32"),
         ] {
             let error = parse_choice(text, &mut none).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");

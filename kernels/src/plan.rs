@@ -4,11 +4,11 @@
 //! written by hand; the published ones are tests.
 
 use crate::{
+    Elem,
     features::Features,
     flag::{FLAGS, Flag, Metric, Settings},
     kv,
     models::{Family, ModelSpec, Shape, Tensor},
-    quant::Elem,
     role::Role,
     variants::{ATTENTION_THREADS, VARIANTS, Variant, WIDE_THREADS},
 };
@@ -136,6 +136,8 @@ pub struct Plan {
     pub dispatches: Vec<Dispatch>,
     /// Parts of split-K attention; 0 without.
     pub splits: usize,
+    /// Type of activations, KV cache and gammas.
+    pub elem: Elem,
 }
 
 /// Totals of a plan, for people and for `--json`.
@@ -233,6 +235,7 @@ impl Plan {
             phase,
             dispatches: builder.dispatches,
             splits,
+            elem: settings.elem(),
         })
     }
 
@@ -261,8 +264,8 @@ impl Plan {
 }
 
 impl Activation {
-    /// Type of its elements.
-    pub const fn elem(self) -> Elem {
+    /// Type of its elements where activations are of type `elem`.
+    pub const fn elem(self, elem: Elem) -> Elem {
         match self {
             Self::Partials | Self::WideLogits => Elem::F32,
             Self::Normed
@@ -274,7 +277,7 @@ impl Activation {
             | Self::V
             | Self::Attention
             | Self::Ffn
-            | Self::Logits => Elem::F16,
+            | Self::Logits => elem,
         }
     }
 }
@@ -422,7 +425,8 @@ impl Builder<'_> {
         self.choose_for(role, k, Elem::F16, label)
     }
 
-    /// [`Self::choose`] where the role's product, or its logits, are of this type.
+    /// [`Self::choose`] where the role's product, or its logits, are of this type or
+    /// that of the activations, whichever is wider.
     fn choose_for(
         &mut self,
         role: Role,
@@ -434,8 +438,7 @@ impl Builder<'_> {
         let written = |v: &&Variant| {
             v.role == role
                 && v.format.is_none_or(|format| format == self.spec.format)
-                && v.elem == Elem::F16
-                && v.elem.max(v.out) == out
+                && v.out == out
         };
         let taken = |v: &&Variant| {
             let value = |flag: &Flag| self.settings.get(flag.name);
@@ -711,7 +714,7 @@ impl Builder<'_> {
             None => site.to_owned(),
         };
         let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
-        let variant = self.choose_for(Role::Int4Matmul, k, output.elem(), &label)?;
+        let variant = self.choose_for(Role::Int4Matmul, k, output.elem(Elem::F16), &label)?;
         let format = self.spec.format;
         self.dispatches.push(Dispatch {
             label,
@@ -783,7 +786,7 @@ impl Builder<'_> {
     }
 
     fn logits(&self) -> Activation {
-        if self.settings.get("logits").is_on() {
+        if self.settings.get("logits").is_on() && self.settings.elem() == Elem::F16 {
             Activation::WideLogits
         } else {
             Activation::Logits
@@ -793,7 +796,7 @@ impl Builder<'_> {
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
         let logits = self.logits();
-        let variant = self.choose_for(Role::Argmax, 0, logits.elem(), label)?;
+        let variant = self.choose_for(Role::Argmax, 0, logits.elem(Elem::F16), label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,

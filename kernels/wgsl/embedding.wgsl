@@ -1,4 +1,4 @@
-// embedding: out = (code - 7) * scale, in f16 arithmetic.
+// embedding: out = (code - 7) * scale, in the arithmetic of the activations.
 // weights: (V, D/8) u32   scales: (V, D/32) f16   ids: (T)   out: (T, D)
 // One invocation per element; any D.
 // Bound by: nothing much, one row per token.
@@ -18,5 +18,5 @@ fn main(
   let k = i % D;
   let word = weights[token * D_PACKED + k / 8u];
   let code = (word >> (4u * (k % 8u))) & 15u;
-  out[i] = (Act(code) - Act(ZERO_POINT)) * scales[token * D_SCALES + k / GROUP_SIZE];
+  out[i] = (Act(code) - Act(ZERO_POINT)) * Act(scales[token * D_SCALES + k / GROUP_SIZE]);
 }

@@ -29,6 +29,8 @@ pub const F32_FLOOR: f64 = f32::MIN_POSITIVE as f64;
 pub const DIVISION: f64 = 5.0 * U;
 /// Relative error of `inverseSqrt`: 2 ULP.
 pub const INVERSE_SQRT: f64 = 4.0 * U;
+/// Below it, `exp(-g)` may exceed f32, whose greatest value is `exp(88.72)`.
+const EXP_OVERFLOWS: f64 = -88.0;
 /// Steepest slope of `silu`, at 2.4 (1.09984).
 const SILU_SLOPE: f64 = 1.1;
 
@@ -262,14 +264,19 @@ pub fn exp_relative(x: f64) -> f64 {
 /// silu is at most 1.1 steep, which carries the error of `g`. In
 /// `g / (1 + exp(-g))` the exponential's relative error `e` moves the
 /// denominator by `e exp(-g) / (1 + exp(-g))`; one addition, one division
-/// and one product follow. Where `exp(-g)` exceeds f32 (`g < -88`), silu is
-/// below 2^-120 and whatever the division returns is under the f16 floor.
+/// and one product follow. Where `exp(-g)` may exceed f32 (`g < -88`), silu is
+/// below 2^-120 and the division may return zero: all of it is error.
 pub fn silu_mul_error(g: f64, g_error: f64, u: f64, u_error: f64) -> f64 {
     let silu = silu(g).abs();
     let denominator = exp_relative(g.abs() + g_error) / (1.0 + (g - g_error).exp()) + U;
     let relative = (1.0 + DIVISION) / (1.0 - denominator) - 1.0;
     let slope = SILU_SLOPE * g_error;
-    let silu_error = slope + (silu + slope) * relative;
+    let overflows = if g - g_error < EXP_OVERFLOWS {
+        silu
+    } else {
+        0.0
+    };
+    let silu_error = slope + (silu + slope) * relative + overflows;
     let product = silu_error * (u.abs() + u_error) + silu * u_error;
     product + U * (silu * u.abs() + product)
 }

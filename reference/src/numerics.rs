@@ -1,15 +1,16 @@
 //! Where kernels round.
 
 use half::f16;
+use kernels::Elem;
 
 /// Which of the two references runs (design.md, numeric truth).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numerics {
     /// f64 from the dequantised weights on; catches a misread specification.
     Formula,
-    /// As [`Numerics::Formula`] inside a dispatch, rounded to f16 wherever a
-    /// kernel stores f16: what limits are tight against.
-    Faithful,
+    /// As [`Numerics::Formula`] inside a dispatch, rounded to this type wherever
+    /// a kernel stores activations: what limits are tight against.
+    Faithful(Elem),
 }
 
 impl Numerics {
@@ -17,16 +18,14 @@ impl Numerics {
     pub fn store(self, x: f64) -> f64 {
         match self {
             Self::Formula => x,
-            Self::Faithful => round_to_f16(x),
+            Self::Faithful(Elem::F16) => round_to_f16(x),
+            Self::Faithful(Elem::F32) => f64::from(x as f32),
         }
     }
 
     /// [`Self::store`] of a whole buffer.
     pub fn store_all(self, mut xs: Vec<f64>) -> Vec<f64> {
-        match self {
-            Self::Formula => {}
-            Self::Faithful => xs.iter_mut().for_each(|x| *x = round_to_f16(*x)),
-        }
+        xs.iter_mut().for_each(|x| *x = self.store(*x));
         xs
     }
 }
@@ -59,6 +58,11 @@ pub fn round_to_f16(x: f64) -> f64 {
 /// Decodes f16 values.
 pub fn decode(values: &[f16]) -> Vec<f64> {
     values.iter().map(|v| v.to_f64()).collect()
+}
+
+/// f32 values, exactly.
+pub fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod support;
 
 use half::f16;
 use kernels::models::{self, Shape};
-use kernels::{ModelSpec, Tensor};
+use kernels::{Elem, ModelSpec, Tensor};
 use reference::checkpoint::{Key, Stored};
 use reference::forward::{ForwardError, Trace, TraceRows};
 use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, mlc};
@@ -92,7 +92,7 @@ fn matches_golden(name: &str) {
     }
     intermediates_match(name, &case);
     cached_equals_full(name, &case);
-    let faithful = case.p2_error(&case.weights, Numerics::Faithful);
+    let faithful = case.p2_error(&case.weights, Numerics::Faithful(Elem::F16));
     eprintln!("{name} p2, faithful: relative rms {faithful:.2e}");
     assert!(
         (1e-4..F16_RMS).contains(&faithful),
@@ -141,7 +141,7 @@ fn intermediates_match(name: &str, case: &Case) {
 }
 
 fn cached_equals_full(name: &str, case: &Case) {
-    for numerics in [Numerics::Formula, Numerics::Faithful] {
+    for numerics in [Numerics::Formula, Numerics::Faithful(Elem::F16)] {
         for prompt in PROMPTS {
             let ids = case.prompt(prompt);
             let full = case.forward(numerics).prefill_all(&ids).expect("runs");
@@ -226,7 +226,7 @@ fn mistakes_exceed_the_limits() {
             let wrong = make(&case.weights);
             for (numerics, limit) in [
                 (Numerics::Formula, ORACLE_RMS),
-                (Numerics::Faithful, F16_RMS),
+                (Numerics::Faithful(Elem::F16), F16_RMS),
             ] {
                 let error = case.p2_error(&wrong, numerics);
                 assert!(
@@ -308,10 +308,10 @@ fn a_prompt_longer_than_a_chunk_equals_single_steps() {
         return;
     };
     let ids: Vec<u32> = case.prompt("p2").into_iter().cycle().take(101).collect();
-    let mut whole = case.forward(Numerics::Faithful);
+    let mut whole = case.forward(Numerics::Faithful(Elem::F16));
     let mut trace = Trace::new(TraceRows::Last);
     let logits = whole.prefill_traced(&ids, &mut trace).expect("runs");
-    let mut steps = case.forward(Numerics::Faithful);
+    let mut steps = case.forward(Numerics::Faithful(Elem::F16));
     let mut last = Vec::new();
     for &id in &ids {
         last = steps.step(id).expect("runs");

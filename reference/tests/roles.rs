@@ -690,7 +690,7 @@ fn embedding_is_exact_and_checked() {
     let mut values = Values(13);
     let (words, scales) = values.weights(5, 64);
     let w = Matrix::new(5, 64, &words, &scales).expect("fits");
-    let expected = embedding::expected(w, 4).expect("in range");
+    let expected = embedding::expected(w, 4, kernels::Elem::F16).expect("in range");
     let found: Vec<f64> = (0..64)
         .map(|i| {
             let code = (words[4 * 8 + i / 8] >> (4 * (i % 8))) as i32 & 15;

@@ -93,8 +93,8 @@ impl Values {
         (0..6).map(|_| self.uniform()).sum::<f64>() * 2f64.sqrt() - 18f64.sqrt()
     }
 
-    /// `n` values of spread `spread`, which subnormal and large ones ignore.
-    pub(crate) fn f16s(&mut self, n: usize, kind: Kind, spread: f64) -> Vec<f16> {
+    /// `n` values, not rounded to the type of any variant, of spread `spread`, which subnormal and large ones ignore.
+    pub(crate) fn activations(&mut self, n: usize, kind: Kind, spread: f64) -> Vec<f32> {
         let mut value = |i: usize| match kind {
             Kind::Ordinary => {
                 let outlier = if self.uniform() < 0.02 { 10.0 } else { 1.0 };
@@ -108,7 +108,7 @@ impl Values {
             Kind::Large => (20_000.0 + 10_000.0 * self.uniform()) * self.normal().signum(),
             Kind::Zero => 0.0,
         };
-        (0..n).map(|i| f16::from_f64(value(i))).collect()
+        (0..n).map(|i| value(i) as f32).collect()
     }
 
     pub(crate) fn packed(&mut self, rows: usize, k: usize, kind: WeightKind) -> Packed {
@@ -190,30 +190,27 @@ pub(crate) const LOGITS: [Logits; 7] = [
 ];
 
 impl Logits {
-    /// Values of f16, save those that are closer.
     pub(crate) fn of(self, values: &mut Values, vocab: usize) -> Vec<f32> {
-        if matches!(self, Self::Close) {
-            let mut logits = vec![7.0; vocab];
-            logits[vocab - 1] = 7.0 + 1.0 / 4096.0;
-            return logits;
-        }
-        let mut logits = values.f16s(vocab, Kind::Ordinary, 4.0);
+        let mut logits = values.activations(vocab, Kind::Ordinary, 4.0);
         match self {
             Self::Ordinary => {}
-            Self::Equal => logits.fill(f16::from_f64(-1.5)),
+            Self::Equal => logits.fill(-1.5),
             Self::Ties => {
                 for _ in 0..8 {
-                    logits[values.below(vocab)] = f16::from_f64(300.0);
+                    logits[values.below(vocab)] = 300.0;
                 }
             }
-            Self::Negative => logits.iter_mut().for_each(|x| *x = -f16::ONE - x.max(-*x)),
+            Self::Negative => logits.iter_mut().for_each(|x| *x = -1.0 - x.abs()),
             Self::AlmostAllInfinite => {
-                logits.fill(f16::NEG_INFINITY);
-                logits[values.below(vocab)] = f16::MIN;
+                logits.fill(f32::NEG_INFINITY);
+                logits[values.below(vocab)] = f16::MIN.to_f32();
             }
-            Self::Last => logits[vocab - 1] = f16::MAX,
-            Self::Close => {}
+            Self::Last => logits[vocab - 1] = f16::MAX.to_f32(),
+            Self::Close => {
+                logits.fill(7.0);
+                logits[vocab - 1] = 7.0 + 1.0 / 4096.0;
+            }
         }
-        logits.into_iter().map(f16::to_f32).collect()
+        logits
     }
 }

@@ -12,7 +12,7 @@ pub use bench::{Bench, Edit, model, selection};
 
 use crate::model::split_mix;
 use anyhow::{Context as _, Result, anyhow};
-use kernels::{Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, QuantFormat, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
@@ -44,7 +44,8 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 /// The cases of a variant.
 pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
-    let properties = PROPERTIES.iter().filter(move |p| p.role == variant.role);
+    let has = move |p: &&Property| p.role == variant.role && (p.of)(variant);
+    let properties = PROPERTIES.iter().filter(has);
     let vectors = VECTORS.iter().filter(move |v| v.role == variant.role);
     let properties = properties.map(Holds::Property);
     let holds = properties.chain(vectors.map(Holds::Vectors));
@@ -84,6 +85,14 @@ impl Case {
         self.variant
     }
 
+    /// Whether a seed draws another case of it.
+    pub const fn is_drawn(&self) -> bool {
+        match self.holds {
+            Holds::Property(property) => property.drawn,
+            Holds::Vectors(_) => false,
+        }
+    }
+
     /// The file of golden data that it reads, if it does.
     pub const fn golden_file(&self) -> Option<&'static str> {
         match self.holds {
@@ -99,9 +108,13 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, else one.
+    /// another case, else one. A form is drawn fully in q4f16_1 and f16, and a
+    /// quarter as often in every other format and type.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
+        let other = self.variant.elem.max(self.variant.out) != Elem::F16
+            || (self.variant.format).is_some_and(|format| format != QuantFormat::Q4f16_1);
         let count = match self.holds {
+            Holds::Property(property) if property.drawn && other => drawn.div_ceil(4),
             Holds::Property(property) if property.drawn => drawn,
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };

@@ -6,21 +6,21 @@ use super::{
     data::Packed,
 };
 use crate::{
-    check::{head_form, merges, norm_form, output_store, score_form, sum_form},
+    check::{head_form, merges, norm_form, output_store, score_form, store, sum_form},
     kernel::{Operand, Outputs},
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
-    ModelSpec, Variant,
+    Elem, ModelSpec, Variant,
     kv::{PAGE_SIZE, Side, pages_for},
     models::Family,
     plan::fold,
 };
 use reference::{
     Expected,
-    bounds::{Accumulation, Store, Trig},
-    numerics::decode,
+    bounds::Trig,
+    numerics::widen,
     roles::{
         add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
         int4_matmul, kv_append, qk_norm,
@@ -32,6 +32,14 @@ use reference::{
 
 fn inv_freq(spec: &ModelSpec) -> Vec<f32> {
     spec.inv_freq().iter().map(|&f| f as f32).collect()
+}
+
+/// Values as the variant's type of activations holds them.
+pub(crate) fn held(variant: Variant, values: &[f32]) -> Vec<f32> {
+    match variant.elem {
+        Elem::F16 => values.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+        Elem::F32 => values.to_vec(),
+    }
 }
 
 /// `offset` entries that must not be read, then `values`.
@@ -48,22 +56,24 @@ pub(crate) fn rms_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    x: &[f16],
-    gamma: &[f16],
+    x: &[f32],
+    gamma: &[f32],
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
+    let gamma = &held(variant, gamma);
     let d = spec.hidden_size;
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.groups(&mut dispatch, x.len() / d);
     let operands = vec![
-        ("out", Operand::output::<f16>(x.len())),
-        ("x", Operand::data(x)),
-        ("gamma", Operand::data(gamma)),
+        ("out", Operand::FloatOutput(x.len())),
+        ("x", Operand::Floats(x)),
+        ("gamma", Operand::Floats(gamma)),
     ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
-    let gamma = decode(gamma);
+    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
+    let gamma = widen(gamma);
     let rows = x.chunks_exact(d).map(|x| {
         let form = norm_form(variant, d);
-        rms_norm::expected(&decode(x), &gamma, spec.rms_norm_eps, form, Store::F16)
+        rms_norm::expected(&widen(x), &gamma, spec.rms_norm_eps, form, store(variant))
     });
     Ok(vec![Judged::new("out", found, concat(rows))])
 }
@@ -73,39 +83,42 @@ pub(crate) fn add_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    a: &[f16],
-    b: &[f16],
-    gamma: &[f16],
+    a: &[f32],
+    b: &[f32],
+    gamma: &[f32],
 ) -> Result<Vec<Judged>> {
+    let a = &held(variant, a);
+    let b = &held(variant, b);
+    let gamma = &held(variant, gamma);
     let d = spec.hidden_size;
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.groups(&mut dispatch, a.len() / d);
     let operands = vec![
-        ("a", Operand::data(a)),
-        ("b", Operand::data(b)),
-        ("gamma", Operand::data(gamma)),
-        ("normed", Operand::output::<f16>(a.len())),
-        ("residual", Operand::output::<f16>(a.len())),
+        ("a", Operand::Floats(a)),
+        ("b", Operand::Floats(b)),
+        ("gamma", Operand::Floats(gamma)),
+        ("normed", Operand::FloatOutput(a.len())),
+        ("residual", Operand::FloatOutput(a.len())),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let gamma = decode(gamma);
+    let gamma = widen(gamma);
     let rows: Vec<_> = a
         .chunks_exact(d)
         .zip(b.chunks_exact(d))
         .map(|(a, b)| {
-            let (a, b, form) = (decode(a), decode(b), norm_form(variant, d));
-            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, Store::F16)
+            let (a, b, form) = (widen(a), widen(b), norm_form(variant, d));
+            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, store(variant))
         })
         .collect();
     Ok(vec![
         Judged::new(
             "residual",
-            found.f16("residual"),
+            found.values("residual"),
             concat(rows.iter().map(|row| row.residual.clone())),
         ),
         Judged::new(
             "normed",
-            found.f16("normed"),
+            found.values("normed"),
             concat(rows.iter().map(|row| row.normed.clone())),
         ),
     ])
@@ -128,9 +141,11 @@ pub(crate) fn qk_norm(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
+    qkv: &[f32],
+    gammas: [&[f32]; 2],
 ) -> Result<Vec<Judged>> {
+    let gammas = gammas.map(|gamma| held(variant, gamma));
+    let qkv = &held(variant, qkv);
     let spec = &with_head_norm(spec);
     let tokens = qkv.len() / spec.qkv_dim();
     let heads = spec.num_attention_heads + spec.num_key_value_heads;
@@ -139,17 +154,17 @@ pub(crate) fn qk_norm(
     bench.groups(&mut dispatch, tokens * heads);
     // A token past `seq_len` must stay as it is.
     let mut before = qkv.to_vec();
-    before.resize(qkv.len() + spec.qkv_dim(), f16::ONE);
+    before.resize(qkv.len() + spec.qkv_dim(), 1.0);
     let operands = vec![
-        ("qkv", Operand::data(&before)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
+        ("qkv", Operand::Floats(&before)),
+        ("q_gamma", Operand::Floats(&gammas[0])),
+        ("k_gamma", Operand::Floats(&gammas[1])),
     ];
-    let after = bench.run(variant, spec, dispatch, operands)?.halves("qkv");
+    let after = bench.run(variant, spec, dispatch, operands)?.floats("qkv");
     let (after, rest) = after.split_at(qkv.len());
     let shape = QkvShape::of(spec);
     let form = head_form(variant, spec.head_dim);
-    let [q_gamma, k_gamma] = gammas.map(decode);
+    let [q_gamma, k_gamma] = gammas.map(|gamma| widen(&gamma));
     let (mut found, mut expected) = ([vec![], vec![]], [vec![], vec![]]);
     let (mut v_found, mut v) = (bits(rest), bits(&before[qkv.len()..]));
     let rows = qkv.chunks_exact(spec.qkv_dim());
@@ -157,13 +172,13 @@ pub(crate) fn qk_norm(
         let values = spec.q_dim() + spec.kv_dim();
         v_found.extend(bits(&after[values..]));
         v.extend(bits(&before[values..]));
-        let (before, after) = (decode(before), decode(after));
+        let (before, after) = (widen(before), widen(after));
         let (before, after) = (shape.split(&before), shape.split(&after));
         found[0].extend_from_slice(after.q);
         found[1].extend_from_slice(after.k);
         for (x, gamma, to) in [(before.q, &q_gamma, 0), (before.k, &k_gamma, 1)] {
             let eps = spec.rms_norm_eps;
-            expected[to].push(qk_norm::expected(x, gamma, eps, form, Store::F16));
+            expected[to].push(qk_norm::expected(x, gamma, eps, form, store(variant)));
         }
     }
     let [q_found, k_found] = found;
@@ -182,32 +197,24 @@ pub(crate) fn int4_matmul(
     bench: &mut Bench<'_>,
     variant: Variant,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
     let spec = ModelSpec {
         hidden_size: w.k,
         vocab_size: w.rows,
         ..model()
     };
     let dispatch = bench.dispatch(variant, &spec, 0);
-    let store = output_store(variant);
-    let out = match store {
-        Store::F32 => Operand::output::<f32>(w.rows),
-        Store::F16 | Store::F16Either => Operand::output::<f16>(w.rows),
-    };
     let operands = vec![
-        ("out", out),
-        ("x", Operand::data(x)),
+        ("out", Operand::FloatOutput(w.rows)),
+        ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?;
-    let found = match store {
-        Store::F32 => found.f32("out"),
-        Store::F16 | Store::F16Either => found.f16("out"),
-    };
+    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
     let form = sum_form(variant, w.k);
-    let expected = int4_matmul::expected(w.matrix(), &decode(x), form, store);
+    let expected = int4_matmul::expected(w.matrix(), &widen(x), form, output_store(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
@@ -217,9 +224,10 @@ pub(crate) fn fused_ffn(
     bench: &mut Bench<'_>,
     variant: Variant,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
     units: usize,
 ) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
     let f = w.rows / 2;
     let spec = ModelSpec {
         hidden_size: w.k,
@@ -231,19 +239,19 @@ pub(crate) fn fused_ffn(
     let groups = units.div_ceil(variant.outputs_per_workgroup());
     dispatch.grid = fold(groups, bench.max_groups);
     let operands = vec![
-        ("out", Operand::output::<f16>(f)),
-        ("x", Operand::data(x)),
+        ("out", Operand::FloatOutput(f)),
+        ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let mut found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
+    let mut found = bench.run(variant, &spec, dispatch, operands)?.values("out");
     let rest = found.split_off(units);
     ensure!(
         rest.iter().all(|y| y.is_nan()),
         "a unit past packGridDimX is written"
     );
     let form = sum_form(variant, w.k);
-    let mut expected = fused_ffn::expected(w.matrix(), &decode(x), form, Store::F16);
+    let mut expected = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
     expected.value.truncate(units);
     expected.limit.truncate(units);
     Ok(vec![Judged::new("out", found, expected)])
@@ -264,15 +272,15 @@ pub(crate) fn embedding(
     let mut dispatch = bench.dispatch(variant, &spec, 0);
     bench.tokens(&mut dispatch, ids.len(), w.k);
     let operands = vec![
-        ("out", Operand::output::<f16>(ids.len() * w.k)),
+        ("out", Operand::FloatOutput(ids.len() * w.k)),
         ("ids", Operand::data(ids)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.f16("out");
+    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
     let rows: Vec<Expected> = ids
         .iter()
-        .map(|&id| embedding::expected(w.matrix(), id))
+        .map(|&id| embedding::expected(w.matrix(), id, variant.elem))
         .collect::<Result<_, _>>()?;
     Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
 }
@@ -283,10 +291,12 @@ pub(crate) fn qkv_fused(
     variant: Variant,
     spec: &ModelSpec,
     w: &Packed,
-    x: &[f16],
+    x: &[f32],
     cache: &Cache,
     position: usize,
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let x = &held(variant, x);
     let mut dispatch = bench.dispatch(variant, spec, 0);
     set(
         &mut dispatch,
@@ -295,21 +305,21 @@ pub(crate) fn qkv_fused(
     );
     set(&mut dispatch, "pages_elem_offset", cache.offset as u32);
     let position_map = behind(cache.offset, i32::MAX, &[position as i32]);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
+    let before = behind(cache.offset, f32::NAN, &cache.pages);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(spec.q_dim())),
-        ("kv_pages", Operand::data(&before)),
-        ("x", Operand::data(x)),
+        ("q_out", Operand::FloatOutput(spec.q_dim())),
+        ("kv_pages", Operand::Floats(&before)),
+        ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages").split_off(cache.offset);
-    let at = |side| -> Result<Vec<f16>> {
+    let after = found.floats("kv_pages").split_off(cache.offset);
+    let at = |side| -> Result<Vec<f32>> {
         let layout = spec.kv_layout();
         let all = kv_append::gather(&after, layout, &cache.table, side, position + 1)?;
         Ok(all[position * spec.kv_dim()..].to_vec())
@@ -318,11 +328,11 @@ pub(crate) fn qkv_fused(
     let form = qkv_fused::QkvForm {
         sum: sum_form(variant, w.k),
         trig: Trig::CONFORMANT,
-        store: Store::F16,
+        store: store(variant),
     };
     let expected = qkv_fused::expected(
         w.matrix(),
-        &decode(x),
+        &widen(x),
         QkvShape::of(spec),
         &rope::Rope::of(spec),
         position,
@@ -332,15 +342,15 @@ pub(crate) fn qkv_fused(
     let layout = spec.kv_layout();
     kv_append::compute(&mut replaced, layout, &cache.table, position as i32, &k, &v)?;
     Ok(vec![
-        Judged::new("q", found.f16("q_out"), expected.q),
-        Judged::new("k", decode(&k), expected.k),
-        Judged::new("v", decode(&v), expected.v),
+        Judged::new("q", found.values("q_out"), expected.q),
+        Judged::new("k", widen(&k), expected.k),
+        Judged::new("v", widen(&v), expected.v),
         Judged::exact("other slots", bits(&after), bits(&replaced)),
     ])
 }
 
 /// Bit patterns, so that NaN and the sign of zero compare too.
-fn bits(values: &[f16]) -> Vec<f64> {
+fn bits(values: &[f32]) -> Vec<f64> {
     values.iter().map(|v| f64::from(v.to_bits())).collect()
 }
 
@@ -351,11 +361,12 @@ pub(crate) fn rope(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
+    qkv: &[f32],
     positions: &[i32],
     offset: usize,
     rotate: bool,
 ) -> Result<Vec<Judged>> {
+    let qkv = &held(variant, qkv);
     let tokens = positions.len();
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, tokens, spec.qkv_dim());
@@ -364,18 +375,18 @@ pub(crate) fn rope(
     let position_map = behind(offset, i32::MAX, positions);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("k_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("v_out", Operand::output::<f16>(tokens * spec.kv_dim())),
-        ("qkv", Operand::data(qkv)),
+        ("q_out", Operand::FloatOutput(tokens * spec.q_dim())),
+        ("k_out", Operand::FloatOutput(tokens * spec.kv_dim())),
+        ("v_out", Operand::FloatOutput(tokens * spec.kv_dim())),
+        ("qkv", Operand::Floats(qkv)),
         ("position_map", Operand::data(&position_map)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
     let table = rope::Rope::of(spec);
     let (mut q, mut k, mut v) = (vec![], vec![], vec![]);
     for (qkv, &position) in qkv.chunks_exact(spec.qkv_dim()).zip(positions) {
-        let qkv = decode(qkv);
+        let qkv = widen(qkv);
         let row = QkvShape::of(spec).split(&qkv);
         let rotated = |x: &[f64]| {
             let none = vec![0.0; x.len()];
@@ -386,23 +397,23 @@ pub(crate) fn rope(
                 };
             }
             let position = position as usize;
-            rope::expected(&table, x, &none, position, Trig::CONFORMANT, Store::F16)
+            rope::expected(&table, x, &none, position, Trig::CONFORMANT, store(variant))
         };
         q.push(rotated(row.q));
         k.push(rotated(row.k));
         v.extend_from_slice(row.v);
     }
     Ok(vec![
-        Judged::new("q", found.f16("q_out"), concat(q.into_iter())),
-        Judged::new("k", found.f16("k_out"), concat(k.into_iter())),
-        Judged::exact("v", found.f16("v_out"), v),
+        Judged::new("q", found.values("q_out"), concat(q.into_iter())),
+        Judged::new("k", found.values("k_out"), concat(k.into_iter())),
+        Judged::exact("v", found.values("v_out"), v),
     ])
 }
 
 /// Pages with a table: page `i` of the sequence is page `table[i]` of `pages`.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    pub(crate) pages: Vec<f16>,
+    pub(crate) pages: Vec<f32>,
     pub(crate) table: Vec<u32>,
     /// Entries that stand in front of pages and positions, not to be read.
     pub(crate) offset: usize,
@@ -412,14 +423,22 @@ impl Cache {
     /// All of `spec`'s pages, each slot NaN.
     pub(crate) fn empty(spec: &ModelSpec, table: Vec<u32>, offset: usize) -> Self {
         Self {
-            pages: vec![f16::NAN; spec.max_pages * spec.kv_layout().page_stride()],
+            pages: vec![f32::NAN; spec.max_pages * spec.kv_layout().page_stride()],
             table,
             offset,
         }
     }
 
+    /// The same as the variant's type holds it.
+    fn held(&self, variant: Variant) -> Self {
+        Self {
+            pages: held(variant, &self.pages),
+            ..self.clone()
+        }
+    }
+
     /// Stores keys and values `[len, KV]` from position 0 on.
-    pub(crate) fn fill(&mut self, spec: &ModelSpec, k: &[f16], v: &[f16]) {
+    pub(crate) fn fill(&mut self, spec: &ModelSpec, k: &[f32], v: &[f32]) {
         let rows = k
             .chunks_exact(spec.kv_dim())
             .zip(v.chunks_exact(spec.kv_dim()));
@@ -438,9 +457,12 @@ pub(crate) fn kv_append(
     spec: &ModelSpec,
     cache: &Cache,
     positions: &[i32],
-    k: &[f16],
-    v: &[f16],
+    k: &[f32],
+    v: &[f32],
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let k = &held(variant, k);
+    let v = &held(variant, v);
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, positions.len(), spec.kv_dim());
     set(
@@ -452,11 +474,11 @@ pub(crate) fn kv_append(
     let mut position_map = behind(cache.offset, i32::MAX, positions);
     // A token past `ntoken` would overwrite the first slot.
     position_map.push(0);
-    let before = behind(cache.offset, f16::NAN, &cache.pages);
+    let before = behind(cache.offset, f32::NAN, &cache.pages);
     let operands = vec![
-        ("k", Operand::data(k)),
-        ("v", Operand::data(v)),
-        ("kv_pages", Operand::data(&before)),
+        ("k", Operand::Floats(k)),
+        ("v", Operand::Floats(v)),
+        ("kv_pages", Operand::Floats(&before)),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
     ];
@@ -468,8 +490,8 @@ pub(crate) fn kv_append(
         let layout = spec.kv_layout();
         kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
     }
-    let expected = behind(cache.offset, f16::NAN, &expected);
-    let after = bits(&found.halves("kv_pages"));
+    let expected = behind(cache.offset, f32::NAN, &expected);
+    let after = bits(&found.floats("kv_pages"));
     Ok(vec![Judged::exact("pages", after, bits(&expected))])
 }
 
@@ -479,11 +501,14 @@ pub(crate) fn qk_norm_rope_append(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
-    qkv: &[f16],
-    gammas: [&[f16]; 2],
+    qkv: &[f32],
+    gammas: [&[f32]; 2],
     cache: &Cache,
     positions: &[i32],
 ) -> Result<Vec<Judged>> {
+    let cache = &cache.held(variant);
+    let gammas = gammas.map(|gamma| held(variant, gamma));
+    let qkv = &held(variant, qkv);
     let spec = &with_head_norm(spec);
     let tokens = positions.len();
     let heads = spec.num_attention_heads + 2 * spec.num_key_value_heads;
@@ -495,19 +520,19 @@ pub(crate) fn qk_norm_rope_append(
     position_map.push(0);
     let inv_freq = inv_freq(spec);
     let operands = vec![
-        ("q_out", Operand::output::<f16>(tokens * spec.q_dim())),
-        ("kv_pages", Operand::data(&cache.pages)),
-        ("qkv", Operand::data(qkv)),
-        ("q_gamma", Operand::data(gammas[0])),
-        ("k_gamma", Operand::data(gammas[1])),
+        ("q_out", Operand::FloatOutput(tokens * spec.q_dim())),
+        ("kv_pages", Operand::Floats(&cache.pages)),
+        ("qkv", Operand::Floats(qkv)),
+        ("q_gamma", Operand::Floats(&gammas[0])),
+        ("k_gamma", Operand::Floats(&gammas[1])),
         ("position_map", Operand::data(&position_map)),
         ("page_values", Operand::data(&cache.table)),
-        ("inv_freq", Operand::data(&inv_freq)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let after = found.halves("kv_pages");
-    let q_found = found.f16("q_out");
-    let [q_gamma, k_gamma] = gammas.map(decode);
+    let after = found.floats("kv_pages");
+    let q_found = found.values("q_out");
+    let [q_gamma, k_gamma] = gammas.map(|gamma| widen(&gamma));
     let norm = HeadNorm {
         q_gamma: &q_gamma,
         k_gamma: &k_gamma,
@@ -516,7 +541,7 @@ pub(crate) fn qk_norm_rope_append(
     let form = qkv_fused::QkvForm {
         sum: head_form(variant, spec.head_dim),
         trig: Trig::CONFORMANT,
-        store: Store::F16,
+        store: store(variant),
     };
     let layout = spec.kv_layout();
     let table = rope::Rope::of(spec);
@@ -531,17 +556,17 @@ pub(crate) fn qk_norm_rope_append(
             ensure!(skipped, "queries of padding are written");
             continue;
         };
-        let stored = |side| -> Result<Vec<f16>> {
+        let stored = |side| -> Result<Vec<f32>> {
             let all = kv_append::gather(&after, layout, &cache.table, side, at + 1)?;
             Ok(all[at * spec.kv_dim()..].to_vec())
         };
         let (key, value) = (stored(Side::K)?, stored(Side::V)?);
         kv_append::compute(&mut replaced, layout, &cache.table, position, &key, &value)?;
         let shape = QkvShape::of(spec);
-        let expected = qk_norm_rope_append::expected(&decode(row), shape, norm, &table, at, form);
+        let expected = qk_norm_rope_append::expected(&widen(row), shape, norm, &table, at, form);
         written.extend_from_slice(query);
-        k_found.extend(decode(&key));
-        v_found.extend(decode(&value));
+        k_found.extend(widen(&key));
+        v_found.extend(widen(&value));
         q.push(expected.q);
         k.push(expected.k);
         v.push(expected.v);
@@ -559,9 +584,9 @@ pub(crate) fn qk_norm_rope_append(
 /// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
 #[derive(Clone, Debug)]
 pub(crate) struct Attended {
-    pub(crate) q: Vec<f16>,
-    pub(crate) k: Vec<f16>,
-    pub(crate) v: Vec<f16>,
+    pub(crate) q: Vec<f32>,
+    pub(crate) k: Vec<f32>,
+    pub(crate) v: Vec<f32>,
     /// At least the pages of the sequence, in any order.
     pub(crate) table: Vec<u32>,
     /// Entries of other sequences in front of the table's.
@@ -571,6 +596,16 @@ pub(crate) struct Attended {
 }
 
 impl Attended {
+    /// The same as the variant's type holds it.
+    fn held(&self, variant: Variant) -> Self {
+        Self {
+            q: held(variant, &self.q),
+            k: held(variant, &self.k),
+            v: held(variant, &self.v),
+            ..self.clone()
+        }
+    }
+
     fn len(&self, spec: &ModelSpec) -> usize {
         self.k.len() / spec.kv_dim()
     }
@@ -589,7 +624,7 @@ impl Attended {
         cache.fill(spec, &self.k, &self.v);
         // Wide loads take eight elements, so pages start at a multiple of eight.
         let pages_offset = 8 * self.offset;
-        let pages = behind(pages_offset, f16::NAN, &cache.pages);
+        let pages = behind(pages_offset, f32::NAN, &cache.pages);
         let first = self.first_page as i32;
         let indptr = [first, first + pages_for(len) as i32];
         let indptr = behind(self.offset, i32::MAX, &indptr);
@@ -606,10 +641,10 @@ impl Attended {
             set(&mut dispatch, name, self.offset as u32);
         }
         let operands = vec![
-            ("q", Operand::data(&self.q)),
+            ("q", Operand::Floats(&self.q)),
             ("page_indptr", Operand::data(&indptr)),
             ("page_values", Operand::data(&table)),
-            ("kv_pages", Operand::data(&pages)),
+            ("kv_pages", Operand::Floats(&pages)),
             ("length_info", Operand::data(&lengths)),
             out,
         ];
@@ -623,27 +658,28 @@ pub(crate) fn attention(
     spec: &ModelSpec,
     attended: &Attended,
 ) -> Result<Vec<Judged>> {
-    let out = ("out", Operand::output::<f16>(spec.q_dim()));
-    let found = attended.run(bench, variant, spec, 0, out)?.f16("out");
-    let expected = whole(spec, attended, score_form(variant, spec.head_dim), merges(variant));
+    let attended = &attended.held(variant);
+    let out = ("out", Operand::FloatOutput(spec.q_dim()));
+    let found = attended.run(bench, variant, spec, 0, out)?.values("out");
+    let expected = whole(variant, spec, attended, merges(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// What attention in one piece (`merges` 0) or in parts (1) must give.
 pub(crate) fn whole(
+    variant: Variant,
     spec: &ModelSpec,
     attended: &Attended,
-    score: Accumulation,
     merges: usize,
 ) -> Expected {
     let form = attention::AttentionForm {
-        score,
+        score: score_form(variant, spec.head_dim),
         merges,
-        store: Store::F16,
+        store: store(variant),
     };
-    let Attended { q, k, v, .. } = attended;
+    let Attended { q, k, v, .. } = attended.held(variant);
     let shape = attention::AttentionShape::of(spec);
-    attention::expected(&decode(q), &decode(k), &decode(v), shape, form)
+    attention::expected(&widen(&q), &widen(&k), &widen(&v), shape, form)
 }
 
 fn partials_len(spec: &ModelSpec, parts: u32) -> usize {
@@ -657,16 +693,14 @@ pub(crate) fn attention_splitk(
     attended: &Attended,
     parts: u32,
 ) -> Result<Vec<Judged>> {
-    let out = (
-        "partials",
-        Operand::output::<f32>(partials_len(spec, parts)),
-    );
+    let attended = &attended.held(variant);
+    let out = ("partials", Operand::FloatOutput(partials_len(spec, parts)));
     let found = attended.run(bench, variant, spec, parts, out)?;
     let Attended { q, k, v, .. } = attended;
     let expected = attention_splitk::expected(
-        &decode(q),
-        &decode(k),
-        &decode(v),
+        &widen(q),
+        &widen(k),
+        &widen(v),
         attention::AttentionShape::of(spec),
         parts as usize,
         score_form(variant, spec.head_dim),
@@ -674,7 +708,7 @@ pub(crate) fn attention_splitk(
     );
     Ok(vec![Judged::new(
         "partials",
-        found.f32("partials"),
+        found.values("partials"),
         expected,
     )])
 }
@@ -688,13 +722,13 @@ pub(crate) fn attention_combine(
 ) -> Result<Vec<Judged>> {
     let dispatch = bench.dispatch(variant, spec, parts);
     let operands = vec![
-        ("partials", Operand::data(partials)),
-        ("out", Operand::output::<f16>(spec.q_dim())),
+        ("partials", Operand::Floats(partials)),
+        ("out", Operand::FloatOutput(spec.q_dim())),
     ];
-    let found = bench.run(variant, spec, dispatch, operands)?.f16("out");
+    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
     let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
     let (head_dim, parts) = (spec.head_dim, parts as usize);
-    let expected = attention_combine::expected(&partials, head_dim, parts, Store::F16);
+    let expected = attention_combine::expected(&partials, head_dim, parts, store(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
 
@@ -706,22 +740,21 @@ pub(crate) fn argmax(
     variant: Variant,
     logits: &[f32],
 ) -> Result<Vec<Judged>> {
+    let logits = &match variant.out {
+        Elem::F16 => held(variant, logits),
+        Elem::F32 => logits.to_vec(),
+    };
     let spec = ModelSpec {
         vocab_size: logits.len(),
         ..model()
     };
     let dispatch = bench.dispatch(variant, &spec, 0);
-    let halves: Vec<f16> = logits.iter().map(|&x| f16::from_f32(x)).collect();
-    let (bound, read) = match output_store(variant) {
-        Store::F32 => (
-            Operand::data(logits),
-            logits.iter().map(|&x| f64::from(x)).collect(),
-        ),
-        Store::F16 | Store::F16Either => (Operand::data(&halves), decode(&halves)),
-    };
-    let operands = vec![("logits", bound), ("token", Operand::output::<i32>(1))];
+    let operands = vec![
+        ("logits", Operand::Floats(logits)),
+        ("token", Operand::output::<i32>(1)),
+    ];
     let found = bench.run(variant, &spec, dispatch, operands)?.i32("token");
-    let expected = argmax::compute(&read).expect("logits without NaN");
+    let expected = argmax::compute(&widen(logits)).expect("logits without NaN");
     let found = found.into_iter().map(f64::from).collect();
     Ok(vec![Judged::exact("token", found, vec![expected as f64])])
 }

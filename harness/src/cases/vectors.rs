@@ -1,4 +1,4 @@
-//! The kernels on golden module vectors. Their inputs are f32, so they are
+//! The kernels on golden module vectors. Their inputs are f32, and for f16 forms are
 //! rounded to f16 first: a kernel is judged tightly against the reference on the
 //! rounded inputs, and against the golden result within the bound that the
 //! golden data's README gives an f16 engine. The reference itself holds the
@@ -9,13 +9,12 @@ use super::{
     data::{Packed, Values},
     roles::{self as cases, Attended, Cache},
 };
-use crate::check::score_form;
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
 use kernels::{Features, ModelSpec, Role, Variant, kv::pages_for, variants::VARIANTS};
 use reference::{
     golden::Golden,
-    numerics::decode,
+    numerics::widen,
     roles::{attention::AttentionShape, attention_splitk},
 };
 
@@ -69,10 +68,6 @@ impl Vectors {
 /// README of the golden data: relative rms of a dense f16 engine.
 const F16_REL_RMS: f64 = 0.005;
 
-fn f16s(values: &[f32]) -> Vec<f16> {
-    values.iter().map(|&x| f16::from_f32(x)).collect()
-}
-
 /// Requires every output within its limit, and `out` near the golden result.
 fn require(judged: &[Judged], out: &str, golden: &[f32]) -> Result<()> {
     judged.iter().try_for_each(Judged::require)?;
@@ -124,8 +119,8 @@ fn number(name: &str, key: &str) -> Result<f64> {
 struct Norm {
     name: String,
     spec: ModelSpec,
-    x: Vec<f16>,
-    gamma: Vec<f16>,
+    x: Vec<f32>,
+    gamma: Vec<f32>,
     y: Vec<f32>,
 }
 
@@ -133,7 +128,7 @@ fn norms(golden: &Golden) -> Result<Vec<Norm>> {
     let norm = |name: String| {
         let (base, eps) = name.split_once(".eps").context("an epsilon in the name")?;
         let x = golden.f32(&format!("{base}.x"))?;
-        let gamma = f16s(&golden.f32(&format!("{base}.gamma"))?.data);
+        let gamma = golden.f32(&format!("{base}.gamma"))?.data;
         let y = golden.f32(&format!("{name}.y"))?.data;
         let spec = ModelSpec {
             hidden_size: x.shape[1],
@@ -141,7 +136,7 @@ fn norms(golden: &Golden) -> Result<Vec<Norm>> {
             ..model()
         };
         Ok(Norm {
-            x: f16s(&x.data),
+            x: x.data,
             name,
             spec,
             gamma,
@@ -160,7 +155,7 @@ fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> 
                 .and_then(|judged| require(&judged, "out", &norm.y))
         } else {
             // A delta of zero leaves the residual as it is.
-            let zero = vec![f16::ZERO; x.len()];
+            let zero = vec![0.0; x.len()];
             cases::add_norm(bench, variant, spec, &zero, x, gamma)
                 .and_then(|judged| require(&judged, "normed", &norm.y))
         }
@@ -186,7 +181,7 @@ fn qk_norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<(
             ..norm.spec
         };
         let heads = norm.x.chunks_exact(head);
-        let qkv: Vec<f16> = heads.flat_map(|x| [x, x, x].concat()).collect();
+        let qkv: Vec<f32> = heads.flat_map(|x| [x, x, x].concat()).collect();
         let gammas = [&norm.gamma[..], &norm.gamma];
         let judged = cases::qk_norm(bench, variant, &spec, &qkv, gammas)?;
         for out in ["q", "k"] {
@@ -203,8 +198,8 @@ fn qk_norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<(
 struct Rotation {
     name: String,
     spec: ModelSpec,
-    x: Vec<f16>,
-    qkv: Vec<f16>,
+    x: Vec<f32>,
+    qkv: Vec<f32>,
     positions: Vec<i32>,
     y: Vec<f32>,
 }
@@ -224,7 +219,7 @@ fn rotations(golden: &Golden) -> Result<Vec<Rotation>> {
             rope_theta: number(&name, "theta")?,
             ..model()
         };
-        let x = f16s(&x.data);
+        let x = x.data;
         let rows = x.chunks_exact(heads * spec.head_dim);
         let qkv = rows.flat_map(|x| [x, x, x].concat()).collect();
         Ok(Rotation {
@@ -258,12 +253,12 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, golden: &Golden)
             max_pages: 256,
             ..case.spec
         };
-        let ones = vec![f16::ONE; spec.head_dim];
+        let ones = vec![1.0; spec.head_dim];
         let heads = case.x.chunks_exact(spec.head_dim);
         let normed: Vec<f32> = heads
             .zip(case.y.chunks_exact(spec.head_dim))
             .flat_map(|(x, y)| {
-                let squares: f64 = x.iter().map(|x| x.to_f64().powi(2)).sum();
+                let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
                 let scale = (squares / spec.head_dim as f64 + spec.rms_norm_eps).sqrt();
                 y.iter().map(move |&y| (f64::from(y) / scale) as f32)
             })
@@ -308,9 +303,9 @@ fn queries(golden: &Golden) -> Result<Vec<Decode>> {
         };
         ensure!(pages_for(k.shape[0]) < spec.max_pages, "{name}: pages");
         let attended = Attended {
-            q: f16s(&q.data),
-            k: f16s(&k.data),
-            v: f16s(&tensor("v")?.data),
+            q: q.data,
+            k: k.data,
+            v: tensor("v")?.data,
             table: values.permutation(spec.max_pages),
             first_page: 0,
             offset: 0,
@@ -346,13 +341,15 @@ fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) ->
             judged[0].require().with_context(case)?;
             let partials: Vec<f32> = judged[0].found.iter().map(|&x| x as f32).collect();
             let combines = VARIANTS.iter();
-            for &combine in combines.filter(|v| v.role == Role::AttentionCombine) {
+            let of_its_type =
+                |v: &&Variant| v.role == Role::AttentionCombine && v.elem == variant.elem;
+            for &combine in combines.filter(of_its_type) {
                 let judged = cases::attention_combine(bench, combine, spec, &partials, parts)?;
                 require(&judged, "out", &query.out).with_context(case)?;
                 let whole = Judged {
                     name: "out",
                     found: judged[0].found.clone(),
-                    expected: cases::whole(spec, attended, score_form(variant, spec.head_dim), 1),
+                    expected: cases::whole(variant, spec, attended, 1),
                 };
                 whole.require().with_context(case)?;
             }
@@ -365,7 +362,7 @@ fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) ->
 fn attention_combine(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
     for query in queries(golden)? {
         let Attended { q, k, v, .. } = &query.attended;
-        let [q, k, v] = [q, k, v].map(|x| decode(x));
+        let [q, k, v] = [q, k, v].map(|x| widen(x));
         let shape = AttentionShape::of(&query.spec);
         for parts in PARTS {
             let partials = attention_splitk::compute(&q, &k, &v, shape, parts as usize);
@@ -385,8 +382,8 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result
     let tensor = |part: &str| golden.f32(&format!("swiglu.{part}"));
     let (gate, up, y) = (tensor("gate")?, tensor("up")?, tensor("y")?);
     let (units, k) = (y.shape[1], 64);
-    let mut x = vec![f16::ZERO; k];
-    x[0] = f16::ONE;
+    let mut x = vec![0.0; k];
+    x[0] = 1.0;
     let rows = gate
         .data
         .chunks_exact(units)
@@ -426,11 +423,8 @@ fn embedding(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result
         let ids: Vec<u32> = (0..w.rows as u32).collect();
         let judged = cases::embedding(bench, variant, &w, &ids)?;
         require(&judged, "out", &dequant).with_context(|| name.clone())?;
-        let rounded = dequant.iter().map(|&w| f16::from_f32(w).to_f64());
-        ensure!(
-            judged[0].found.iter().copied().eq(rounded),
-            "{name}: more than one f16 rounding"
-        );
+        let rounded = widen(&cases::held(variant, &dequant));
+        ensure!(judged[0].found == rounded, "{name}: more than one rounding");
     }
     Ok(())
 }
@@ -448,7 +442,7 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Resu
         let y = golden.f32(&format!("{name}.y"))?.data;
         let rows = x.data.chunks_exact(w.k).zip(y.chunks_exact(w.rows));
         for (i, (x, y)) in rows.enumerate() {
-            let judged = cases::int4_matmul(bench, variant, &w, &f16s(x))?;
+            let judged = cases::int4_matmul(bench, variant, &w, x)?;
             require(&judged, "out", y).with_context(|| format!("{name} x {i}"))?;
             run += 1;
         }

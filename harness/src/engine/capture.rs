@@ -2,16 +2,15 @@
 
 use super::{
     Engine, Program,
-    memory::{POISON, read_guarded},
+    memory::{POISON, floats, read_guarded},
 };
 use anyhow::Result;
-use half::f16;
 use kernels::{
-    Dispatch, Elem,
+    Dispatch, Plan,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
-use reference::numerics::decode;
+use reference::numerics::widen;
 use std::collections::BTreeMap;
 
 /// Operands of one dispatch: inputs before it, outputs after it, in f64.
@@ -24,7 +23,7 @@ pub struct Captured<'p> {
     /// What the activations held that the dispatch changes in place.
     pub replaced: BTreeMap<Activation, Vec<f64>>,
     /// The layer's pages before and after, where it is bound.
-    pub kv: Option<[Vec<f16>; 2]>,
+    pub kv: Option<[Vec<f32>; 2]>,
 }
 
 /// Selects every dispatch.
@@ -47,6 +46,7 @@ impl Engine<'_> {
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
         self.memory.require(position + 1)?;
+        let elem = program.plan.elem;
         let mut encoder = self.encoder();
         self.memory.advance(&mut encoder, position);
         self.gpu.run("advancing the position", encoder)?;
@@ -65,7 +65,7 @@ impl Engine<'_> {
                 Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => None,
             });
             let before = layer
-                .map(|l| self.memory.read_kv(self.gpu, l))
+                .map(|l| self.memory.read_kv(self.gpu, l, elem))
                 .transpose()?;
             let mut replaced = BTreeMap::new();
             for &(buffer, binding) in &bound {
@@ -73,14 +73,13 @@ impl Engine<'_> {
                     continue;
                 };
                 if binding.in_place {
-                    let held =
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?;
+                    let held = self.read_activation(&dispatch.label, activation, &program.plan)?;
                     replaced.insert(activation, held);
                 } else if binding.access == Access::ReadWrite {
-                    let poison = vec![POISON; self.memory.bytes(buffer) as usize];
+                    let poison = vec![POISON; self.memory.bytes(buffer, elem) as usize];
                     self.gpu
                         .queue
-                        .write_buffer(self.memory.buffer(buffer), 0, &poison);
+                        .write_buffer(self.memory.buffer(buffer, elem), 0, &poison);
                 }
             }
             let mut encoder = self.encoder();
@@ -91,12 +90,12 @@ impl Engine<'_> {
                 if let Buffer::Activation(activation) = buffer {
                     activations.insert(
                         activation,
-                        self.read_activation(&dispatch.label, activation, program.plan.splits)?,
+                        self.read_activation(&dispatch.label, activation, &program.plan)?,
                     );
                 }
             }
             let after = layer
-                .map(|l| self.memory.read_kv(self.gpu, l))
+                .map(|l| self.memory.read_kv(self.gpu, l, elem))
                 .transpose()?;
             visit(Captured {
                 dispatch,
@@ -112,23 +111,16 @@ impl Engine<'_> {
         &self,
         label: &str,
         activation: Activation,
-        splits: usize,
+        plan: &Plan,
     ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
         let what = format!("{label}: {activation:?}");
-        let buffer = self.memory.buffer(name);
-        let data = read_guarded(self.gpu, &what, buffer, self.memory.bytes(name))?;
-        let mut values = match activation.elem() {
-            Elem::F32 => {
-                let values: Vec<f32> = bytemuck::pod_collect_to_vec(&data);
-                values.into_iter().map(f64::from).collect()
-            }
-            Elem::F16 => {
-                let values: Vec<f16> = bytemuck::pod_collect_to_vec(&data);
-                decode(&values)
-            }
-        };
-        values.truncate(activation_len(self.weights.spec(), activation, splits));
+        let elem = activation.elem(plan.elem);
+        let buffer = self.memory.buffer(name, plan.elem);
+        let bytes = self.memory.bytes(name, plan.elem);
+        let data = read_guarded(self.gpu, &what, buffer, bytes)?;
+        let mut values = widen(&floats(&data, elem));
+        values.truncate(activation_len(self.weights.spec(), activation, plan.splits));
         Ok(values)
     }
 }

@@ -4,6 +4,7 @@ use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
 use kernels::{
+    Elem,
     kv::{PAGE_SIZE, pages_for},
     models::{ModelSpec, Shape},
     plan::{Activation, Buffer, Part, State, activation_len},
@@ -28,7 +29,10 @@ const MAX_SPLITS: usize = 16;
 /// The buffers.
 #[derive(Debug)]
 pub struct Memory {
-    buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    /// Matrices and state: with their bytes, as a kernel sees them.
+    shared: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    /// What a plan's type of activations decides.
+    typed: BTreeMap<Elem, Typed>,
     /// Matrices that a plan takes as textures.
     textures: BTreeMap<Buffer, wgpu::TextureView>,
     /// Position, page count and length of the current token.
@@ -37,12 +41,18 @@ pub struct Memory {
     steps: wgpu::Buffer,
     prompt: wgpu::Buffer,
     generated: wgpu::Buffer,
-    snapshot: Vec<wgpu::Buffer>,
-    layer_bytes: u64,
     context: usize,
     /// Page table: page of the sequence to page of the cache.
     pub page_table: Vec<u32>,
     spec: ModelSpec,
+}
+
+/// Activations, vectors and the KV cache in one type.
+#[derive(Debug)]
+struct Typed {
+    buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
+    snapshot: Vec<wgpu::Buffer>,
+    layer_bytes: u64,
 }
 
 /// Bytes of a buffer or a copy that holds `bytes`: WebGPU counts in words.
@@ -73,52 +83,35 @@ impl Memory {
             bail!("the page table is not a permutation of 0..{pages}");
         }
         gpu.guarded("allocating the model", || {
-            let layer_bytes = (pages * spec.kv_layout().page_stride() * 2) as u64;
             let mut memory = Self {
-                buffers: BTreeMap::new(),
+                shared: BTreeMap::new(),
+                typed: BTreeMap::new(),
                 textures: BTreeMap::new(),
                 state: empty(gpu, "state", STEP),
                 steps: upload(gpu, "steps", &step_table(context)),
                 prompt: empty(gpu, "prompt", 4 * context as u64),
                 generated: empty(gpu, "generated", 4 * context as u64),
-                snapshot: Vec::new(),
-                layer_bytes,
                 context,
                 page_table,
                 spec: spec.clone(),
             };
-            memory.parameters(gpu, weights)?;
-            memory.activations(gpu);
-            for layer in 0..spec.num_hidden_layers {
-                let buffer = with_guard(gpu, "kv", layer_bytes);
-                memory
-                    .buffers
-                    .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
-                memory.snapshot.push(empty(gpu, "kv snapshot", layer_bytes));
-            }
+            memory.matrices(gpu, weights)?;
             memory.static_state(gpu);
             Ok(memory)
         })
     }
 
-    fn parameters(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
+    fn matrices(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
         let limit = gpu.features.max_storage_binding_bytes;
         for (layer, tensor) in self.spec.tensors() {
-            let parts: Vec<(Part, &[u8])> = match self.spec.shape(tensor) {
-                Shape::Matrix { .. } => {
-                    let matrix = weights.matrix(layer, tensor);
-                    vec![
-                        (Part::Words, bytemuck::cast_slice(matrix.words)),
-                        (Part::Scales, bytemuck::cast_slice(matrix.scales)),
-                    ]
-                }
-                Shape::Vector { .. } => {
-                    vec![(
-                        Part::Vector,
-                        bytemuck::cast_slice(weights.vector(layer, tensor)),
-                    )]
-                }
-            };
+            if let Shape::Vector { .. } = self.spec.shape(tensor) {
+                continue;
+            }
+            let matrix = weights.matrix(layer, tensor);
+            let parts: [(Part, &[u8]); 2] = [
+                (Part::Words, bytemuck::cast_slice(matrix.words)),
+                (Part::Scales, bytemuck::cast_slice(matrix.scales)),
+            ];
             for (part, bytes) in parts {
                 let size = padded(bytes.len() as u64);
                 if size > limit {
@@ -133,20 +126,74 @@ impl Memory {
                     tensor,
                     part,
                 };
-                self.buffers
+                self.shared
                     .insert(key, (upload(gpu, "weights", bytes), size));
             }
         }
         Ok(())
     }
 
-    /// Uploads the matrices that `plan` takes as textures and that are not yet.
-    pub(super) fn textures(
+    /// Makes what `plan` binds and is not there yet: textures, and buffers of its
+    /// type.
+    pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
         weights: &Checkpoint,
         plan: &kernels::Plan,
     ) -> Result<()> {
+        if !self.typed.contains_key(&plan.elem) {
+            let typed = gpu.guarded("allocating activations", || {
+                Ok(self.of_type(gpu, weights, plan.elem))
+            })?;
+            self.typed.insert(plan.elem, typed);
+        }
+        self.textures(gpu, weights, plan)
+    }
+
+    fn of_type(&self, gpu: &Gpu, weights: &Checkpoint, elem: Elem) -> Typed {
+        let element = elem.bytes() as u64;
+        let layer_bytes = self.layer_elements() as u64 * element;
+        let mut typed = Typed {
+            buffers: BTreeMap::new(),
+            snapshot: Vec::new(),
+            layer_bytes,
+        };
+        for (layer, tensor) in self.spec.tensors() {
+            if let Shape::Matrix { .. } = self.spec.shape(tensor) {
+                continue;
+            }
+            let key = Buffer::Param {
+                layer,
+                tensor,
+                part: Part::Vector,
+            };
+            let values = weights.vector(layer, tensor);
+            let wide: Vec<f32>;
+            let bytes: &[u8] = match elem {
+                Elem::F16 => bytemuck::cast_slice(values),
+                Elem::F32 => {
+                    wide = values.iter().map(|x| x.to_f32()).collect();
+                    bytemuck::cast_slice(&wide)
+                }
+            };
+            let size = padded(bytes.len() as u64);
+            typed
+                .buffers
+                .insert(key, (upload(gpu, "weights", bytes), size));
+        }
+        self.activations(gpu, elem, &mut typed);
+        for layer in 0..self.spec.num_hidden_layers {
+            let buffer = with_guard(gpu, "kv", layer_bytes);
+            typed
+                .buffers
+                .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
+            typed.snapshot.push(empty(gpu, "kv snapshot", layer_bytes));
+        }
+        typed
+    }
+
+    /// Uploads the matrices that `plan` takes as textures and that are not yet.
+    fn textures(&mut self, gpu: &Gpu, weights: &Checkpoint, plan: &kernels::Plan) -> Result<()> {
         for dispatch in &plan.dispatches {
             let storage = dispatch.variant.storage_bindings();
             for (binding, &name) in storage.zip(&dispatch.buffers) {
@@ -169,7 +216,7 @@ impl Memory {
         &self.textures[&name]
     }
 
-    fn activations(&mut self, gpu: &Gpu) {
+    fn activations(&self, gpu: &Gpu, elem: Elem, typed: &mut Typed) {
         use Activation::{
             Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V, WideLogits,
         };
@@ -188,11 +235,12 @@ impl Memory {
             Logits,
             WideLogits,
         ] {
-            let element = activation.elem().bytes() as u64;
+            let element = activation.elem(elem).bytes() as u64;
             let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
             let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
-            self.buffers
+            typed
+                .buffers
                 .insert(Buffer::Activation(activation), (buffer, bytes));
         }
     }
@@ -201,7 +249,7 @@ impl Memory {
         let inv_freq: Vec<f32> = self.spec.inv_freq().iter().map(|&f| f as f32).collect();
         let table = bytemuck::cast_slice(&self.page_table);
         let mut add = |state, buffer, bytes| {
-            self.buffers.insert(Buffer::State(state), (buffer, bytes));
+            self.shared.insert(Buffer::State(state), (buffer, bytes));
         };
         add(
             State::InvFreq,
@@ -231,19 +279,31 @@ impl Memory {
         Ok(())
     }
 
-    /// The buffer of a name that is not part of the per-token state block.
-    pub(super) fn buffer(&self, name: Buffer) -> &wgpu::Buffer {
-        &self.buffers[&name].0
+    fn held(&self, name: Buffer, elem: Elem) -> Option<&(wgpu::Buffer, u64)> {
+        let shared = self.shared.get(&name);
+        shared.or_else(|| self.typed.get(&elem)?.buffers.get(&name))
+    }
+
+    /// The buffer of a name that is not part of the per-token state block, in a
+    /// plan of this type.
+    pub(super) fn buffer(&self, name: Buffer, elem: Elem) -> &wgpu::Buffer {
+        let held = self.held(name, elem);
+        &held.expect("an arm of this type was made").0
+    }
+
+    /// The current token's buffer.
+    pub(super) fn token(&self) -> &wgpu::Buffer {
+        &self.shared[&Buffer::State(State::Token)].0
     }
 
     /// Bytes that a kernel sees of a buffer.
-    pub(super) fn bytes(&self, name: Buffer) -> u64 {
-        self.buffers.get(&name).map_or(FIELD, |&(_, bytes)| bytes)
+    pub(super) fn bytes(&self, name: Buffer, elem: Elem) -> u64 {
+        self.held(name, elem).map_or(FIELD, |&(_, bytes)| bytes)
     }
 
     /// What a binding of `name` is bound to: an activation with its guard, since
     /// a write outside a binding is dropped and would never touch it.
-    pub(super) fn binding(&self, name: Buffer) -> wgpu::BufferBinding<'_> {
+    pub(super) fn binding(&self, name: Buffer, elem: Elem) -> wgpu::BufferBinding<'_> {
         let field = match name {
             Buffer::State(State::PositionMap) => Some((0, 4)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
@@ -256,7 +316,8 @@ impl Memory {
         let (buffer, offset, size) = match field {
             Some((field, size)) => (&self.state, field * FIELD, size),
             None => {
-                let (buffer, bytes) = &self.buffers[&name];
+                let held = self.held(name, elem);
+                let (buffer, bytes) = held.expect("an arm of this type was made");
                 let guard = match name {
                     Buffer::Activation(_) => GUARD_BYTES,
                     Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => 0,
@@ -287,12 +348,12 @@ impl Memory {
     }
 
     pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.buffer(Buffer::State(State::Token));
+        let token = self.token();
         encoder.copy_buffer_to_buffer(&self.prompt, 4 * position as u64, token, 0, Some(4));
     }
 
     pub(super) fn log_token(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.buffer(Buffer::State(State::Token));
+        let token = self.token();
         encoder.copy_buffer_to_buffer(token, 0, &self.generated, 4 * position as u64, Some(4));
     }
 
@@ -308,12 +369,12 @@ impl Memory {
         }
     }
 
-    /// Remembers the KV cache as it is now.
+    /// Remembers the KV cache as it is now, that of every type.
     ///
     /// # Errors
     /// A device error.
     pub fn snapshot(&self, gpu: &Gpu) -> Result<()> {
-        self.copy_kv(gpu, |layer, kv| (kv, &self.snapshot[layer]))
+        self.copy_kv(gpu, |kv, snapshot| (kv, snapshot))
     }
 
     /// Restores the KV cache to the last snapshot, by a GPU copy.
@@ -321,47 +382,71 @@ impl Memory {
     /// # Errors
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
-        self.copy_kv(gpu, |layer, kv| (&self.snapshot[layer], kv))
+        self.copy_kv(gpu, |kv, snapshot| (snapshot, kv))
     }
 
     fn copy_kv<'s>(
         &'s self,
         gpu: &Gpu,
-        ends: impl Fn(usize, &'s wgpu::Buffer) -> (&'s wgpu::Buffer, &'s wgpu::Buffer),
+        ends: impl Fn(&'s wgpu::Buffer, &'s wgpu::Buffer) -> (&'s wgpu::Buffer, &'s wgpu::Buffer),
     ) -> Result<()> {
         let mut encoder = gpu
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        for layer in 0..self.spec.num_hidden_layers {
-            let (from, to) = ends(layer, self.buffer(Buffer::KvPages { layer }));
-            encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(self.layer_bytes));
+        for typed in self.typed.values() {
+            for (layer, snapshot) in typed.snapshot.iter().enumerate() {
+                let (kv, _) = &typed.buffers[&Buffer::KvPages { layer }];
+                let (from, to) = ends(kv, snapshot);
+                encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(typed.layer_bytes));
+            }
         }
         gpu.run("copying the KV cache", encoder)
     }
 
-    /// Overwrites every layer's pages with the same values: `f16` elements in
-    /// cache order, one layer's worth.
-    pub fn fill_kv(&self, gpu: &Gpu, values: &[f16]) {
-        for layer in 0..self.spec.num_hidden_layers {
-            let buffer = self.buffer(Buffer::KvPages { layer });
-            let bytes: &[u8] = bytemuck::cast_slice(values);
-            gpu.queue
-                .write_buffer(buffer, 0, &bytes[..self.layer_bytes as usize]);
+    /// Overwrites every layer's pages with the same values: in cache order, one
+    /// layer's worth.
+    pub fn fill_kv(&self, gpu: &Gpu, values: &[f32]) {
+        for (elem, typed) in &self.typed {
+            let halves: Vec<f16>;
+            let bytes: &[u8] = match elem {
+                Elem::F16 => {
+                    halves = values.iter().map(|&x| f16::from_f32(x)).collect();
+                    bytemuck::cast_slice(&halves)
+                }
+                Elem::F32 => bytemuck::cast_slice(values),
+            };
+            for layer in 0..self.spec.num_hidden_layers {
+                let (buffer, _) = &typed.buffers[&Buffer::KvPages { layer }];
+                gpu.queue
+                    .write_buffer(buffer, 0, &bytes[..typed.layer_bytes as usize]);
+            }
         }
     }
 
-    /// f16 elements of one layer's pages.
-    pub const fn layer_elements(&self) -> usize {
-        (self.layer_bytes / 2) as usize
+    /// Elements of one layer's pages.
+    pub fn layer_elements(&self) -> usize {
+        pages_for(self.context) * self.spec.kv_layout().page_stride()
     }
 
     /// Reads one layer's pages as they lie.
     ///
     /// # Errors
     /// A device error.
-    pub fn read_kv(&self, gpu: &Gpu, layer: usize) -> Result<Vec<f16>> {
-        let bytes = gpu.read(self.buffer(Buffer::KvPages { layer }), 0, self.layer_bytes)?;
-        Ok(bytemuck::pod_collect_to_vec(&bytes))
+    pub fn read_kv(&self, gpu: &Gpu, layer: usize, elem: Elem) -> Result<Vec<f32>> {
+        let name = Buffer::KvPages { layer };
+        let bytes = gpu.read(self.buffer(name, elem), 0, self.bytes(name, elem))?;
+        Ok(floats(&bytes, elem))
+    }
+}
+
+/// Values of a type in a buffer.
+pub(crate) fn floats(bytes: &[u8], elem: Elem) -> Vec<f32> {
+    match elem {
+        Elem::F16 => {
+            let halves: Vec<f16> = bytemuck::pod_collect_to_vec(bytes);
+            halves.into_iter().map(f16::to_f32).collect()
+        }
+        Elem::F32 => bytemuck::pod_collect_to_vec(bytes),
     }
 }
 

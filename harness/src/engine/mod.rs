@@ -12,7 +12,7 @@ mod program;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
-pub(crate) use memory::{POISON, padded, read_guarded, texture, with_guard};
+pub(crate) use memory::{POISON, floats, padded, read_guarded, texture, with_guard};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
@@ -20,7 +20,6 @@ use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};
 use kernels::{
     Phase, Plan, Settings,
-    plan::{Buffer, State},
 };
 use program::Pipelines;
 use reference::Checkpoint;
@@ -84,7 +83,7 @@ impl<'a> Engine<'a> {
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
         let mut program = |phase| -> Result<Program> {
             let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
-            self.memory.textures(self.gpu, self.weights, &plan)?;
+            self.memory.prepare(self.gpu, self.weights, &plan)?;
             Program::new(
                 self.gpu,
                 &self.memory,
@@ -108,7 +107,7 @@ impl<'a> Engine<'a> {
     pub fn control(&mut self, settings: &Settings) -> Result<Program> {
         let spec = self.weights.spec();
         let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
-        self.memory.textures(self.gpu, self.weights, &plan)?;
+        self.memory.prepare(self.gpu, self.weights, &plan)?;
         let mut pipelines = Pipelines::default();
         Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
     }
@@ -198,15 +197,13 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn token(&self) -> Result<u32> {
-        let bytes = self
-            .gpu
-            .read(self.memory.buffer(Buffer::State(State::Token)), 0, 4)?;
+        let bytes = self.gpu.read(self.memory.token(), 0, 4)?;
         Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 
     /// Replaces the token that is fed next.
     pub fn set_token(&self, token: u32) {
-        let buffer = self.memory.buffer(Buffer::State(State::Token));
+        let buffer = self.memory.token();
         self.gpu.queue.write_buffer(buffer, 0, &token.to_le_bytes());
     }
 
@@ -216,7 +213,7 @@ impl<'a> Engine<'a> {
     /// A program without a head, or a device error.
     pub fn logits(&self, program: &Program) -> Result<Vec<f64>> {
         let logits = program.plan.logits().context("the program has no head")?;
-        self.read_activation("logits", logits, program.plan.splits)
+        self.read_activation("logits", logits, &program.plan)
     }
 
     /// Records one token and returns the number of dispatches recorded.

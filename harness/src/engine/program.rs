@@ -163,7 +163,7 @@ impl Program {
                             if dispatch.variant.in_texture(binding) {
                                 wgpu::BindingResource::TextureView(memory.texture(name))
                             } else {
-                                wgpu::BindingResource::Buffer(memory.binding(name))
+                                wgpu::BindingResource::Buffer(memory.binding(name, plan.elem))
                             }
                         }
                     },

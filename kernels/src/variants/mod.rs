@@ -160,7 +160,11 @@ impl Form {
 
     /// The types of activations that it is written for.
     fn elements(&self) -> &'static [Elem] {
-        &[Elem::F16]
+        match self.load {
+            // Activations are shared as pairs in words.
+            Load::Texture => &[Elem::F16],
+            Load::Word | Load::Vec2 | Load::Vec4 => &[Elem::F16, Elem::F32],
+        }
     }
 
     /// The types of output, or of logits, that it is written for.
@@ -290,6 +294,24 @@ impl Variant {
         self.bindings().filter(|b| b.element.is_some())
     }
 
+    /// Type of a binding's elements where they are floating-point; of a packed
+    /// vector's, of what is packed.
+    pub fn float_type(&self, binding: &Binding) -> Option<Elem> {
+        match binding.element? {
+            Element::Activation | Element::WideActivation => Some(self.elem),
+            Element::Output => Some(self.elem.max(self.out)),
+            Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
+            Element::F32 => Some(Elem::F32),
+            Element::Packed | Element::I32 => None,
+        }
+    }
+
+    /// Whether its activations or a binding are f16.
+    pub fn uses_f16(&self) -> bool {
+        let mut bindings = self.bindings();
+        self.elem == Elem::F16 || bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
+    }
+
     /// Fields of its uniform struct in order; empty where it has none.
     pub fn uniform(&self) -> &'static [UniformField] {
         self.role.uniform()
@@ -404,7 +426,7 @@ impl Variant {
     /// # Errors
     /// The constraint in words, with both numbers.
     pub fn check(&self, features: &Features, k: usize) -> Result<(), String> {
-        if !features.shader_f16 {
+        if self.uses_f16() && !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
         if self.uses_subgroups() && features.subgroup_size.is_none() {

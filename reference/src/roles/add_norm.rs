@@ -1,8 +1,9 @@
-//! `add_norm`: the residual sum in f16, then its RMSNorm.
+//! `add_norm`: the residual sum in the type of the activations, then its RMSNorm.
 
 use super::rms_norm;
 use crate::bounds::{Accumulation, Store};
 use crate::{Expected, Numerics};
+use kernels::Elem;
 
 /// The role's two outputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +15,7 @@ pub struct AddNorm<T> {
 }
 
 /// `delta`, `residual` and `gamma` `[D]`. [`Numerics::Faithful`] rounds the sum
-/// to f16 before it is squared; `normed` is unrounded in both.
+/// before it is squared; `normed` is unrounded in both.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -36,7 +37,8 @@ pub fn compute(
 ///
 /// The residual's limit is zero. An f16 addition is correctly rounded, and an
 /// f32 addition rounded to f16 gives the same: 24 bits are at least `2 * 11 + 2`,
-/// with which rounding twice is harmless for a sum. Since that residual is
+/// with which rounding twice is harmless for a sum. Where the residual is f32, its
+/// addition is correctly rounded as well. Since that residual is
 /// exact, `normed` has the limits of [`rms_norm`] alone.
 ///
 /// # Panics
@@ -49,7 +51,12 @@ pub fn expected(
     sum: Accumulation,
     store: Store,
 ) -> AddNorm<Expected> {
-    let value = compute(delta, residual, gamma, eps, Numerics::Faithful).residual;
+    let elem = match store {
+        Store::F32 => Elem::F32,
+        Store::F16 | Store::F16Either => Elem::F16,
+    };
+    let numerics = Numerics::Faithful(elem);
+    let value = compute(delta, residual, gamma, eps, numerics).residual;
     let normed = rms_norm::expected(&value, gamma, eps, sum, store);
     let limit = vec![0.0; value.len()];
     AddNorm {

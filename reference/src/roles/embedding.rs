@@ -1,12 +1,14 @@
-//! `embedding`: one row of the token embedding, dequantised in f16 arithmetic.
+//! `embedding`: one row of the token embedding, dequantised in the arithmetic of
+//! the activations.
 
 use super::RoleError;
 use crate::{Expected, Matrix, Numerics};
+use kernels::Elem;
 
 /// Row `token` of `w` (`[V, D]`), giving `[D]`.
 ///
-/// [`Numerics::Faithful`] multiplies `(code - 7) * scale` in f16 as the kernel
-/// does: the exact product, rounded once.
+/// [`Numerics::Faithful`] multiplies `(code - 7) * scale` in the type of the
+/// activations as the kernel does: the exact product, rounded once.
 ///
 /// # Errors
 /// When the token id is beyond the vocabulary.
@@ -26,13 +28,13 @@ pub fn compute(w: Matrix<'_>, token: u32, numerics: Numerics) -> Result<Vec<f64>
         .collect())
 }
 
-/// The faithful row with a limit of zero: `code - 7` and the scale are f16
-/// values and one f16 product is correctly rounded, so a kernel has no choice.
+/// The faithful row with a limit of zero: `code - 7` and the scale are values of
+/// its type and one product is correctly rounded, so a kernel has no choice.
 ///
 /// # Errors
 /// As [`compute`].
-pub fn expected(w: Matrix<'_>, token: u32) -> Result<Expected, RoleError> {
-    let value = compute(w, token, Numerics::Faithful)?;
+pub fn expected(w: Matrix<'_>, token: u32, elem: Elem) -> Result<Expected, RoleError> {
+    let value = compute(w, token, Numerics::Faithful(elem))?;
     let limit = vec![0.0; value.len()];
     Ok(Expected { value, limit })
 }

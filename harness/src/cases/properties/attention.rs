@@ -111,20 +111,20 @@ impl Query {
                     1.0
                 }
             };
-            let q = (0..q_len).map(|i| f16::from_f64(sign(i))).collect();
+            let q = (0..q_len).map(|i| sign(i) as f32).collect();
             let k = (0..kv_len).map(|i| {
                 let factor = along(i / spec.kv_dim()).unwrap_or(0.0);
-                f16::from_f64(sign(i) * factor)
+                (sign(i) * factor) as f32
             });
             (q, k.collect())
         } else {
-            let q = values.f16s(q_len, kind, 0.7);
+            let q = values.activations(q_len, kind, 0.7);
             let row = spec.kv_dim();
-            let k = (0..len).flat_map(|_| values.f16s(row, kind, 0.7));
+            let k = (0..len).flat_map(|_| values.activations(row, kind, 0.7));
             (q, k.collect())
         };
         let row = spec.kv_dim();
-        let v = (0..len).flat_map(|_| values.f16s(row, value_kind, 0.7));
+        let v = (0..len).flat_map(|_| values.activations(row, value_kind, 0.7));
         let v = v.collect();
         Attended {
             q,
@@ -180,7 +180,7 @@ pub(super) fn attention_combine(bench: &mut Bench<'_>, variant: Variant, draw: D
             case.lengths().try_for_each(|len| {
                 let Attended { q, k, v, .. } = case.attended(len);
                 let shape = AttentionShape::of(&case.spec);
-                let [q, k, v] = [q, k, v].map(|x| decode(&x));
+                let [q, k, v] = [q, k, v].map(|x| widen(&x));
                 let partials = attention_splitk::compute(&q, &k, &v, shape, *parts as usize);
                 let mut partials: Vec<f32> = partials.into_iter().map(|x| x as f32).collect();
                 // Nothing but its denominator may be read of an empty part.
