@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 /// The `const` lines of a model, for the variant's format of weights.
 pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
     let kv = spec.kv_layout();
+    let int8 = kv.int8();
     let format = variant.format.unwrap_or(spec.format);
     let integers = [
         ("D", spec.hidden_size),
@@ -28,6 +29,9 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         ("HEAD_PAGE_STRIDE", kv.head_page_stride()),
         ("KV_PAGE_STRIDE", kv.page_stride()),
         ("V_PAGE_OFFSET", kv.v_page_offset()),
+        ("KV_I8_WORDS", int8.words()),
+        ("KV_SCALES_HEAD_STRIDE", int8.head_scales()),
+        ("KV_SCALES_PAGE_STRIDE", int8.page_scales()),
         ("PARTIAL_LEN", kv::partial_len(spec.head_dim)),
         ("ROTARY_DIM", spec.rotary_dim),
         ("HALF_ROTARY", spec.rotary_dim / 2),

@@ -85,9 +85,12 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
     };
     let float = variant.float_type(binding).map_or("", Elem::name);
     match element {
-        Element::Activation | Element::Output | Element::Scale | Element::Bias | Element::F32 => {
-            wide(float, 1)
-        }
+        Element::Activation
+        | Element::Output
+        | Element::Scale
+        | Element::Bias
+        | Element::KvScale
+        | Element::F32 => wide(float, 1),
         // Wide loads take activations four at a time, whatever the words per load;
         // the row form eight, as pairs in words: half the loads; the
         // texture form one pair, which the subgroup shares.
@@ -98,7 +101,7 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
             (_, Load::Word) => wide(float, 1),
             (_, Load::Vec2 | Load::Vec4) => wide(float, 4),
         },
-        Element::Packed => wide("u32", variant.load.words()),
+        Element::Packed | Element::KvCodes => wide("u32", variant.load.words()),
         Element::I32 => wide("i32", 1),
     }
 }

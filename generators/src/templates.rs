@@ -5,7 +5,8 @@
 use crate::RenderError;
 use kernels::{
     Elem, Role, Variant,
-    variants::{Load, Reduce},
+    kv::KvFormat,
+    variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -25,8 +26,14 @@ struct Params {
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `shared`,
     /// `packed` or `broadcast`.
     x: &'static str,
-    /// `none` or `parts`.
-    split: &'static str,
+    /// `one`, `four` or `dynamic`.
+    batch: &'static str,
+    /// Tokens of a tile.
+    tokens: usize,
+    /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
+    out: &'static str,
+    /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
+    kv: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
 }
@@ -46,8 +53,16 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/fused_ffn.wgsl.tera"),
     ),
     (
+        "fused_ffn_batched.wgsl.tera",
+        include_str!("../templates/fused_ffn_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
+    ),
+    (
+        "int4_matmul_batched.wgsl.tera",
+        include_str!("../templates/int4_matmul_batched.wgsl.tera"),
     ),
     (
         "qkv_fused.wgsl.tera",
@@ -60,6 +75,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     (
         "reduce/subgroup.wgsl.tera",
         include_str!("../templates/reduce/subgroup.wgsl.tera"),
+    ),
+    (
+        "tokens.wgsl.tera",
+        include_str!("../templates/tokens.wgsl.tera"),
     ),
 ];
 
@@ -76,15 +95,22 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         return Ok(body.to_owned());
     }
     let template = match variant.role {
-        Role::Attention | Role::AttentionSplitk => "attention.wgsl.tera",
+        _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
+        Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
+        Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
-        | Role::QkvFused
         | Role::AttentionCombine
         | Role::Int4Matmul
         | Role::FusedFfn
+        | Role::SiluMul
         | Role::AddNorm
         | Role::KvAppend
+        | Role::KvQuantizeInt8
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
@@ -112,10 +138,37 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
-        split: if variant.role == Role::AttentionSplitk {
-            "parts"
-        } else {
-            "none"
+        out: match variant.role {
+            Role::AttentionSplitk => "parts",
+            Role::AttentionPrefill | Role::AttentionPrefillInt8 => "tokens",
+            Role::Embedding
+            | Role::RmsNorm
+            | Role::QkvFused
+            | Role::QkvFusedScratch
+            | Role::Attention
+            | Role::AttentionCombine
+            | Role::AttentionInt8
+            | Role::Int4Matmul
+            | Role::FusedFfn
+            | Role::SiluMul
+            | Role::AddNorm
+            | Role::KvAppend
+            | Role::KvQuantizeInt8
+            | Role::Rope
+            | Role::QkNorm
+            | Role::QkNormRopeAppend
+            | Role::Argmax => "whole",
+        },
+        batch: match variant.batch {
+            Batch::One => "one",
+            Batch::Four => "four",
+            Batch::Dynamic => "dynamic",
+        },
+        tokens: variant.tokens_per_workgroup(),
+        kv: match variant.role.kv_format() {
+            Some(KvFormat::Plain) => "plain",
+            Some(KvFormat::Int8) => "int8",
+            None => "none",
         },
         k_step: variant.k_step(),
     };
@@ -142,7 +195,10 @@ mod tests {
             tile: 0,
             load: "",
             x: "",
-            split: "",
+            batch: "",
+            tokens: 0,
+            out: "",
+            kv: "",
             k_step: 0,
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
@@ -153,7 +209,9 @@ mod tests {
                 used.insert(variable.to_owned());
             }
         }
-        for name in ["id", "reduce", "tile", "load", "x", "split", "k_step"] {
+        for name in [
+            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "kv", "k_step",
+        ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }
     }

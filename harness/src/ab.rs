@@ -1,13 +1,16 @@
 //! The A/B of a flag, screening form: one process, paired blocks, an A/A
 //! control, correctness before time.
 
+mod element;
+
 use crate::{
     check, device,
-    engine::{Arm, Engine, Program},
+    engine::{Arm, Engine},
     env,
     model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
+use element::{Element, Turns};
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
     Features, Flag, ModelSpec, Phase, Plan, Settings, Value,
@@ -91,6 +94,10 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     let context = (request.prompt.ids.len() + request.tokens)
         .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
+        .max(match request.flag.metric {
+            Metric::Decode | Metric::Prefill => 0,
+            Metric::SecondTurn => Turns::of(request).tokens(),
+        })
         .min(spec.max_context());
     let settings = &request.settings;
     require_difference(spec, &gpu.features, settings)?;
@@ -167,7 +174,13 @@ pub fn require_difference(
     features: &Features,
     settings: &[Settings; 2],
 ) -> Result<()> {
-    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+    // These change what runs of a prompt, not what a plan has.
+    let differ = |flag| settings[0].get(flag) != settings[1].get(flag);
+    if ["chunk", "reuse"].into_iter().any(differ) {
+        return Ok(());
+    }
+    let tokens = (settings[0].get("chunk").count() as usize).max(1);
+    for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
         let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
         if plan(&settings[0])? != plan(&settings[1])? {
             return Ok(());
@@ -194,12 +207,24 @@ fn start(
     let topic = request.flag.name;
     let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], topic)?;
     let prompt_tokens = request.prompt.ids.len();
-    let arm_plan = |i: usize| {
+    let arm_plan = |i: usize| -> Result<record::ArmPlan> {
         let totals = arms[i].decode.plan.totals();
-        let prefill = arms[i].prefill.plan.dispatches.len() * (prompt_tokens - 1)
-            + arms[i].prefill_last.plan.dispatches.len();
+        let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
+        let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+        let turn = match request.flag.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => {
+                let turns = Turns::of(request);
+                let fed = turns.reused(&arms[i])..turns.tokens();
+                let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
+                let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
+                Some(dispatches.sum())
+            }
+        };
+        let mut programs = vec![&arms[i].decode];
+        programs.extend(prompt.iter().map(|program| &**program));
         let values = request.settings[i].values();
-        record::ArmPlan {
+        Ok(record::ArmPlan {
             name: format!("{}={}", request.flag.name, request.arms[i]),
             settings: values
                 .iter()
@@ -212,14 +237,20 @@ fn start(
                 .map(|(role, count)| ((*role).to_owned(), *count))
                 .collect(),
             prefill_dispatches: Some(prefill as u64),
-            shaders: engine.shader_hashes(&[
-                &arms[i].decode,
-                &arms[i].prefill,
-                &arms[i].prefill_last,
-            ]),
-        }
+            second_turn_dispatches: turn,
+            shaders: engine.shader_hashes(&programs),
+        })
     };
     let provenance = weights.provenance();
+    let mut notes = provenance.notes.clone();
+    if request.settings[0].kv_format() != request.settings[1].kv_format() {
+        notes.push(
+            "the arms cache keys and values in different formats: each is checked against the CPU \
+             reference with a cache of its own format, and their logits are not compared with each \
+             other"
+                .to_owned(),
+        );
+    }
     let run = record::Run {
         schema: record::SCHEMA,
         id: id.clone(),
@@ -247,21 +278,26 @@ fn start(
             name: request.prompt.name.clone(),
             tokens: prompt_tokens as u32,
         },
+        second_turn_tokens: match request.flag.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
+        },
         decode_tokens: request.tokens as u32,
         budget_s: request.budget.as_secs_f64(),
         metric: match request.flag.metric {
             Metric::Decode => record::Metric::Decode,
             Metric::Prefill => record::Metric::Prefill,
+            Metric::SecondTurn => record::Metric::SecondTurn,
         },
         margin: request.margin,
-        arms: [arm_plan(0), arm_plan(1)],
+        arms: [arm_plan(0)?, arm_plan(1)?],
         excluded: request
             .flag
             .excludes
             .iter()
             .map(|&e| e.to_owned())
             .collect(),
-        notes: provenance.notes.clone(),
+        notes,
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
     Ok(JournalWriter::create(&path, &run)?)
@@ -290,7 +326,7 @@ fn measure(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    control: &Program,
+    control: &Arm,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
@@ -301,13 +337,11 @@ fn measure(
     }
     phase(&bar, "the CPU reference");
     let weights = engine.weights;
-    let [elem, other] = [0, 1].map(|arm| arms[arm].decode.plan.elem);
-    let expected = check::Expectation::new(weights, prompt, GATE_STEPS, elem)?;
-    // Both arms are fed the same tokens, whatever their type.
-    let retyped = (other != elem)
-        .then(|| expected.of_type(weights, other))
-        .transpose()?;
-    let expected = [&expected, retyped.as_ref().unwrap_or(&expected)];
+    let settings = &request.settings;
+    let expected = check::Expectation::new(weights, prompt, GATE_STEPS, &settings[0])?;
+    // Both arms are fed the same tokens.
+    let other = expected.with(weights, &settings[1])?;
+    let expected = [&expected, other.as_ref().unwrap_or(&expected)];
     let mut gates = Vec::new();
     for ((arm, kind), expected) in arms.iter().zip(kinds).zip(expected) {
         if interrupted() {
@@ -315,7 +349,7 @@ fn measure(
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
-        engine.prefill(arm, prompt)?;
+        engine.prefill_whole(&arm.prefill, prompt)?;
         let gate = check::greedy(engine, arm, expected)?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
@@ -323,13 +357,27 @@ fn measure(
             return Ok(false);
         }
     }
+    if request.flag.metric == Metric::SecondTurn {
+        phase(&bar, "checking the second turn");
+        for (arm, kind) in arms.iter().zip(kinds) {
+            let check = Turns::of(request).check(engine, request, arm)?;
+            let passed = check.passed;
+            append_checks(journal, kind, vec![check])?;
+            if !passed {
+                return Ok(false);
+            }
+        }
+    }
     let mut apart = Vec::new();
-    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate() {
+    // Arms with caches of different formats compute different things.
+    let same = settings[0].kv_format() == settings[1].kv_format();
+    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate().filter(|_| same) {
         apart.push(check::logits(
             &format!("arm against arm.{step}"),
             b,
             a,
             expected[0].noise[step].max(expected[1].noise[step]),
+            settings[0].elem().min(settings[1].elem()),
         ));
     }
     let agree = apart.iter().all(|c| c.passed);
@@ -342,7 +390,7 @@ fn measure(
         if interrupted() {
             return Ok(true);
         }
-        let wall_ns = engine.prefill(arm, prompt)?;
+        let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
         journal.append(&Line::Prefill(record::Prefill {
             arm: kind,
             index: 0,
@@ -353,12 +401,14 @@ fn measure(
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
     blocks(engine, request, arms, control, first, &bar, journal)?;
-    if !interrupted() {
+    // Both arms decode alike where the prompt is what differs.
+    let mut passed = true;
+    if request.flag.metric == Metric::Decode && !interrupted() {
         phase(&bar, "sweeping the context length");
+        passed = sweep(engine, request, arms, journal)?;
     }
-    let passed = sweep(engine, request, arms, journal);
     bar.finish_and_clear();
-    passed
+    Ok(passed)
 }
 
 /// Says what is going on: on a terminal in the bar, else as a line.
@@ -381,41 +431,21 @@ fn append_checks(
     Ok(())
 }
 
-/// One timed element: the prompt's KV restored, then the tokens.
-fn element(
-    engine: &Engine<'_>,
-    request: &Request<'_>,
-    program: &Program,
-    first: u32,
-) -> Result<crate::engine::Decoded> {
-    engine.memory.restore(engine.gpu)?;
-    engine.set_token(first);
-    let decoded = engine.decode(program, request.prompt.ids.len(), request.tokens)?;
-    let planned = u64::from(program.plan.dispatches_per_token()) * request.tokens as u64;
-    if decoded.dispatches != planned {
-        bail!(
-            "{} dispatches were recorded, the plan has {planned}",
-            decoded.dispatches
-        );
-    }
-    Ok(decoded)
-}
-
 /// Blocks of six elements, `A A' B B A' A` or, by a seeded coin, with A and B
 /// exchanged; A' is arm A compiled a second time.
 fn blocks(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm; 2],
-    control: &Program,
+    control: &Arm,
     first: u32,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
     use record::Arm::{A, B, Control};
     phase(bar, "warming up");
-    for program in [&arms[0].decode, control, &arms[1].decode] {
-        element(engine, request, program, first)?;
+    for arm in [&arms[0], control, &arms[1]] {
+        Element::run(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
     let start = Instant::now();
@@ -440,28 +470,27 @@ fn blocks(
                 block + 1,
                 request.budget.saturating_sub(spent).as_secs()
             ));
-            let program = match kind {
-                A => &arms[0].decode,
+            let arm = match kind {
+                A => &arms[0],
                 Control => control,
-                B => &arms[1].decode,
+                B => &arms[1],
             };
-            let decoded = element(engine, request, program, first)?;
+            let done = Element::run(engine, request, arm, first)?;
             // Both arms do the same work: the tokens of an arm never change.
-            let made = engine.generated(request.prompt.ids.len(), request.tokens)?;
-            let known = tokens.entry(kind == B).or_insert_with(|| made.clone());
-            if *known != made {
+            let known = tokens.entry(kind == B).or_insert_with(|| done.made.clone());
+            if *known != done.made {
                 bail!(
-                    "block {block}: an arm decoded other tokens than before; the output is not stable"
+                    "block {block}: an arm made other tokens than before; the output is not stable"
                 );
             }
             journal.append(&Line::Sample(record::Sample {
                 block,
                 position: position as u8,
                 arm: kind,
-                tokens: request.tokens as u32,
-                dispatches: decoded.dispatches,
-                wall_ns: decoded.wall_ns,
-                spans: decoded.spans,
+                tokens: done.tokens as u32,
+                dispatches: done.dispatches,
+                wall_ns: done.wall_ns,
+                spans: done.spans,
             }))?;
         }
         longest = longest.max(block_start.elapsed());
@@ -496,7 +525,7 @@ fn sweep(
         }
         let mut slowest = Duration::ZERO;
         for (arm, kind) in arms.iter().zip(kinds) {
-            engine.memory.fill_kv(engine.gpu, &values);
+            engine.memory.fill_kv(engine.gpu, &values)?;
             engine.set_token(token);
             let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
                 dispatch.label.starts_with("layers.0.")

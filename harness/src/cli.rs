@@ -434,20 +434,23 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     let last = prompt.ids.len() - 1;
-    engine.prefill(&arm, &prompt.ids)?;
-    // The prompt's last token again, dispatch by dispatch, on both chains.
-    engine.set_token(prompt.ids[last]);
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+    // The prompt's last chunk again, dispatch by dispatch, and its last token on the
+    // chain of decoded ones.
+    let chunk = arm.prefill.last_chunk(prompt.ids.len());
+    engine.set_tokens(&prompt.ids[chunk.clone()]);
+    let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
     let mut checks = prefixed(
         "prefill",
-        check::roles(&engine, &arm.prefill_last, last, every)?,
+        check::roles(&engine, &program, chunk.start, every)?,
     );
     engine.set_token(prompt.ids[last]);
     checks.extend(prefixed(
         "decode",
         check::roles(&engine, &arm.decode, last, every)?,
     ));
-    engine.prefill(&arm, &prompt.ids)?;
-    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, settings.elem())?;
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, &settings)?;
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
     // What these kernels do with subgroups of another size is not known from here.

@@ -10,12 +10,12 @@
 //! `post_attn_norm`, `ffn_out` and `out`, and `final_norm`.
 
 use crate::{
-    check::{EXCUSED_SHARE, LOGIT_WORST, LOGITS_REL_RMS, logits},
+    check::{EXCUSED_SHARE, logit_worst, logits, logits_rel_rms},
     device::Gpu,
-    engine::{Arm, Captured, Engine, Program, every},
+    engine::{Arm, Captured, Engine, every},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use kernels::{Settings, plan::Buffer};
+use kernels::{Elem, Settings, kv::KvFormat, plan::Buffer};
 use reference::{
     Checkpoint, Forward, Numerics,
     forward::{Trace, TraceRows},
@@ -48,7 +48,8 @@ const F32_LOGIT_STD: f64 = 1.8;
 pub enum Pass {
     /// The CPU reference in f64.
     Reference,
-    /// The GPU's unfused chain, as a prompt goes through it.
+    /// The GPU's unfused chain, as a prompt goes through it: each position as the
+    /// last of its chunk.
     Prefill,
     /// The GPU's fused chain, as decoded tokens go through it.
     Decode,
@@ -300,18 +301,22 @@ fn stages_of(layers: usize) -> Vec<String> {
 /// When the model has no plan or a device reports an error; a failed comparison
 /// is a [`Comparison`] that did not pass.
 pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comparison>> {
+    if settings.kv_format() == KvFormat::Int8 {
+        bail!(
+            "kv8=1 cannot be held against golden outputs: expected a cache that keeps what they \
+             were computed from, found one of int8 codes; leave kv8 off here, and `check` without \
+             --golden compares it with the reference's own int8 cache"
+        );
+    }
     let mut engine = Engine::new(gpu, &folder.weights, folder.context(), None)?;
     let arm = engine.arm(settings)?;
     let mut all = Vec::new();
     for prompt in &folder.prompts {
         all.extend(reference(&folder.weights, prompt)?);
     }
-    for (pass, program) in [
-        (Pass::Prefill, &arm.prefill_last),
-        (Pass::Decode, &arm.decode),
-    ] {
+    for pass in [Pass::Prefill, Pass::Decode] {
         for prompt in &folder.prompts {
-            all.extend(chain(&engine, pass, program, prompt)?);
+            all.extend(chain(&engine, pass, &arm, prompt)?);
         }
     }
     for prompt in folder.prompts.iter().filter(|p| !p.greedy.is_empty()) {
@@ -367,42 +372,53 @@ fn reference(weights: &Checkpoint, prompt: &Prompt) -> Result<Vec<Comparison>> {
 }
 
 /// One chain over a prompt, position by position with the head.
-fn chain(
-    engine: &Engine<'_>,
-    pass: Pass,
-    program: &Program,
-    prompt: &Prompt,
-) -> Result<Vec<Comparison>> {
+fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<Vec<Comparison>> {
     let stages = prompt.stages.iter();
     let wanted: BTreeSet<usize> = stages.flat_map(|s| s.rows.keys().copied()).collect();
     let mut found: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for (position, &token) in prompt.ids.iter().enumerate() {
-        engine.set_token(token);
+    for position in 0..prompt.ids.len() {
+        // The rows before were stored by the chunks before.
+        let fed = match pass {
+            Pass::Prefill => arm.prefill.last_chunk(position + 1),
+            Pass::Decode | Pass::Reference => position..position + 1,
+        };
+        engine.set_tokens(&prompt.ids[fed.clone()]);
+        let in_chunk;
+        let program = match pass {
+            Pass::Prefill => {
+                in_chunk = engine.prefill_program(&arm.prefill, fed.len(), true)?;
+                &*in_chunk
+            }
+            Pass::Decode | Pass::Reference => &arm.decode,
+        };
         if wanted.contains(&position) {
-            let layers = engine.weights.spec().num_hidden_layers;
-            engine.run_captured(program, position, every, |captured| {
-                for (stage, values) in stages_in(&captured, layers) {
+            let spec = engine.weights.spec();
+            let (layers, d) = (spec.num_hidden_layers, spec.hidden_size);
+            engine.run_captured(program, fed.start, every, |captured| {
+                for (stage, mut values) in stages_in(&captured, layers) {
+                    // The chunk's last token has the first row.
+                    values.truncate(d);
                     found.entry(stage).or_default().insert(position, values);
                 }
                 Ok(())
             })?;
         } else {
-            engine.decode(program, position, 1)?;
+            engine.run(program, fed.start)?;
         }
         let expected = match (pass, prompt.cached.get(&position)) {
             (Pass::Decode, Some(cached)) => cached,
             (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
         };
-        let logits_found = engine.logits(program)?;
-        let check = logits("logits", &logits_found, expected, 0.0);
+        let logits_found = engine.logits(&program.plan)?;
+        let check = logits("logits", &logits_found, expected, 0.0, program.plan.elem);
         rows.push(logits_comparison(
             pass,
             prompt,
             position,
             &logits_found,
             expected,
-            errors(&logits_found, expected, LOGITS_REL_RMS),
+            errors(&logits_found, expected, logits_rel_rms(program.plan.elem)),
             check.note.filter(|_| !check.passed),
         ));
     }
@@ -450,7 +466,11 @@ fn stages_in(captured: &Captured<'_>, layers: usize) -> Vec<(String, Vec<f64>)> 
     };
     let value = |at: usize| match captured.dispatch.buffers[at] {
         Buffer::Activation(activation) => captured.activations[&activation].clone(),
-        Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => {
+        Buffer::Param { .. }
+        | Buffer::KvPages { .. }
+        | Buffer::KvCodes { .. }
+        | Buffer::KvScales { .. }
+        | Buffer::State(_) => {
             panic!("{label}: binding {at} is no activation")
         }
     };
@@ -517,7 +537,7 @@ fn stage_comparison<'r>(
 ) -> Comparison {
     let bound = match pass {
         Pass::Reference => F32_REL_RMS,
-        Pass::Prefill | Pass::Decode => LOGITS_REL_RMS,
+        Pass::Prefill | Pass::Decode => logits_rel_rms(Elem::F16),
     };
     let rows = stage
         .rows
@@ -581,7 +601,7 @@ fn logits_comparison(
 
 /// Whether logits that are off by `worst` may choose another token at this gap.
 fn is_near_tie(gap: f64, worst: f64) -> bool {
-    gap < (2.0 * worst).min(LOGIT_WORST)
+    gap < (2.0 * worst).min(logit_worst(Elem::F16))
 }
 
 /// Largest error of a prompt's logits on the GPU.
@@ -598,7 +618,7 @@ fn greedy_on_gpu(
     prompt: &Prompt,
     worst: f64,
 ) -> Result<Comparison> {
-    engine.prefill(arm, &prompt.ids)?;
+    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
     let mut position = prompt.ids.len();
     greedy(prompt, worst, Pass::Decode, |fed| {
         if let Some(token) = fed {

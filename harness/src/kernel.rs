@@ -9,13 +9,13 @@
 use crate::{
     device::Gpu,
     engine::{
-        GUARD_BYTES, POISON, Pipeline, compile, floats, padded, read_guarded, texture, with_guard,
+        GUARD_BYTES, POISON, Pipeline, bytes_of, compile, floats, padded, read_guarded, texture,
+        with_guard,
     },
 };
 use anyhow::{Context as _, Result, bail};
 use bytemuck::NoUninit;
 use generators::Shader;
-use half::f16;
 use kernels::{
     Elem, ModelSpec, Variant,
     role::{Access, Binding},
@@ -59,11 +59,7 @@ impl<'a> Operand<'a> {
             (Self::FloatOutput(elements), elem) => {
                 Cow::Owned(vec![POISON; elements * elem.bytes()])
             }
-            (Self::Floats(values), Elem::F32) => Cow::Borrowed(bytemuck::cast_slice(values)),
-            (Self::Floats(values), Elem::F16) => {
-                let halves = values.iter().map(|&x| f16::from_f32(x));
-                Cow::Owned(halves.flat_map(|x| x.to_bits().to_le_bytes()).collect())
-            }
+            (Self::Floats(values), elem) => Cow::Owned(bytes_of(values, elem)),
         }
     }
 }

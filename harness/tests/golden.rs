@@ -274,3 +274,19 @@ fn folders_of_another_form_are_errors() {
     let output = zerotvm(&["check", "--golden", "x", "--model", "phi3-mini"]);
     assert_eq!(output.status.code(), Some(2), "two checkpoints are named");
 }
+
+#[test]
+fn an_int8_cache_is_not_held_against_golden_outputs() {
+    let test = "an_int8_cache_is_not_held_against_golden_outputs";
+    let Some(_adapter) = support::adapter(test) else {
+        return;
+    };
+    let Some(dir) = support::golden(test, "llama-tiny") else {
+        return;
+    };
+    let dir = dir.to_str().expect("a path in UTF-8");
+    let output = zerotvm(&["check", "--golden", dir, "--flag", "kv8=1"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("leave kv8 off here"), "{error}");
+}

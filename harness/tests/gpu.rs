@@ -81,11 +81,18 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             .map(|&x| f64::from(x))
             .collect();
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
-        let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-        engine.prefill(&arm, &ids).expect("prefill");
-        let found = engine.logits(&arm.prefill_last).expect("logits");
-        let check = check::logits(prompt, &found, &last, 0.0);
-        assert!(check.passed, "{prompt}: {:?}", check.note);
+        for (choice, elem) in [
+            ("elem=f16", Elem::F16),
+            ("elem=f32", Elem::F32),
+            ("sg=1", Elem::F16),
+            ("logits=f32", Elem::F16),
+        ] {
+            let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
+            engine.prefill_whole(&arm.prefill, &ids).expect("prefill");
+            let found = engine.logits(&arm.decode.plan).expect("logits");
+            let check = check::logits(prompt, &found, &last, 0.0, elem);
+            assert!(check.passed, "{prompt} {choice}: {:?}", check.note);
+        }
     }
 }
 
@@ -95,16 +102,19 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let llama: [&[&str]; 6] = [
+    let llama: [&[&str]; 9] = [
         &["sg=1", "splitk=4"],
         &["sg=1", "matmul=tiled8", "qkvtile=1", "elem=f32", "splitk=0"],
         &["splitk=0"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "logits=f32", "splitk=16"],
         &["elem=f32", "rowwise=0"],
+        &["elem=f32", "kv8=1"],
+        &["rowwise=0", "kv8=1"],
+        &["rowwise=1", "kv8=1"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), &llama);
-    let qwen3: [&[&str]; 7] = [
+    let qwen3: [&[&str]; 8] = [
         &["sg=1"],
         &["sg=1", "matmul=scalar", "logits=f32", "splitk=0"],
         &["splitk=0"],
@@ -112,22 +122,28 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "fuseqk=0", "splitk=16"],
         &["elem=f32", "rowwise=0", "fuseqk=0"],
+        &["kv8=1"],
     ];
     roles_within_bounds(&gpu, &qwen3_synthetic(), &qwen3);
 }
 
-fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: &[&[&str]]) {
+fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
     let prompt: Vec<u32> = (0..37).map(|i| i * 23 % 1003).collect();
     let mut logits = Vec::new();
     for table in [None, Some(vec![2, 0, 3, 1])] {
-        for choices in choices {
+        for &choices in all {
             let mut engine = Engine::new(gpu, weights, 64, table.clone()).expect("engine");
             let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-            engine.prefill(&arm, &prompt).expect("prefill");
+            engine
+                .prefill_whole(&arm.prefill, &prompt)
+                .expect("prefill");
             let last = prompt.len() - 1;
-            for program in [&arm.prefill_last, &arm.decode] {
-                engine.set_token(prompt[last]);
-                for check in check::roles(&engine, program, last, every).expect("roles") {
+            let chunk = arm.prefill.last_chunk(prompt.len());
+            let program = engine.prefill_program(&arm.prefill, chunk.len(), true);
+            let program = program.expect("a program");
+            for (program, fed) in [(&*program, chunk), (&arm.decode, last..last + 1)] {
+                engine.set_tokens(&prompt[fed.clone()]);
+                for check in check::roles(&engine, program, fed.start, every).expect("roles") {
                     assert!(
                         check.passed,
                         "{choices:?}: {}: {:?}",
@@ -135,10 +151,10 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, choices: &[&[&str]]) {
                     );
                 }
             }
-            logits.push((choices, engine.logits(&arm.decode).expect("logits")));
+            logits.push((choices, engine.logits(&arm.decode.plan).expect("logits")));
         }
     }
-    let (identity, shuffled) = logits.split_at(choices.len());
+    let (identity, shuffled) = logits.split_at(all.len());
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
@@ -162,9 +178,12 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
         &["sg=1", "vec4=1"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[7, 7, 7]).expect("prefill");
-        for program in [&arm.prefill_last, &arm.decode] {
-            engine.set_token(501);
+        engine
+            .prefill_whole(&arm.prefill, &[7, 7, 7])
+            .expect("prefill");
+        let program = engine.prefill_program(&arm.prefill, 2, true);
+        for (program, tokens) in [(&*program.expect("a program"), 2), (&arm.decode, 1)] {
+            engine.set_tokens(&[501, 77][..tokens]);
             for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
@@ -185,10 +204,14 @@ fn the_recorder_records_the_plan() {
         (&qwen3, &["splitk=0"], 2 + 2 * 8 + 2),
         (&qwen3, &[], 2 + 2 * 9 + 2),
         (&qwen3, &["splitk=0", "fuseqk=0"], 2 + 2 * 10 + 2),
+        (&llama, &["kv8=1"], 2 + 2 * 8 + 2),
+        (&qwen3, &["kv8=1"], 2 + 2 * 10 + 2),
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
-        engine.prefill(&arm, &[1, 2, 3]).expect("prefill");
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3])
+            .expect("prefill");
         let decoded = engine.decode(&arm.decode, 3, 5).expect("decode");
         assert_eq!(decoded.dispatches, 5 * expected, "{choices:?}: two layers");
         assert_eq!(
@@ -208,19 +231,96 @@ fn greedy_tokens_agree_and_a_wrong_reference_is_noticed() {
     let prompt = [5, 900, 77, 12];
     let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
     let arm = engine.arm(&settings(&gpu, &[])).expect("arm");
-    engine.prefill(&arm, &prompt).expect("prefill");
-    let expected =
-        |prompt| check::Expectation::new(&weights, prompt, 12, Elem::F16).expect("reference");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
+    let expected = |prompt| {
+        check::Expectation::new(&weights, prompt, 12, &settings(&gpu, &[])).expect("reference")
+    };
     let right = check::greedy(&engine, &arm, &expected(&prompt)).expect("greedy");
     for check in right.checks {
         assert!(check.passed, "{}: {:?}", check.stage, check.note);
     }
-    engine.prefill(&arm, &prompt).expect("prefill");
+    engine
+        .prefill_whole(&arm.prefill, &prompt)
+        .expect("prefill");
     let wrong = check::greedy(&engine, &arm, &expected(&[5, 900, 77, 13])).expect("greedy");
     assert!(
         wrong.checks.iter().any(|c| !c.passed),
         "another prompt's reference must not pass"
     );
+}
+
+/// With an int8 cache, against the reference with one; against the reference with
+/// a plain cache the logits are further off.
+#[test]
+fn greedy_tokens_agree_over_an_int8_cache() {
+    let Some(gpu) = adapter("greedy_tokens_agree_over_an_int8_cache") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let prompt: Vec<u32> = (0..40).map(|i| i * 71 % 1003).collect();
+    let mut engine = Engine::new(&gpu, &weights, 64, Some(vec![2, 0, 3, 1])).expect("engine");
+    let arm = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let worst = |choice: &str| {
+        let kind = settings(&gpu, &[choice]);
+        engine
+            .prefill_whole(&arm.prefill, &prompt)
+            .expect("prefill");
+        let expected = check::Expectation::new(&weights, &prompt, 12, &kind).expect("reference");
+        let greedy = check::greedy(&engine, &arm, &expected).expect("greedy");
+        // Later rows are of whatever tokens a reference chose.
+        (greedy.checks[0].worst_rel, greedy.checks)
+    };
+    let (int8, checks) = worst("kv8=1");
+    for check in checks {
+        assert!(check.passed, "{}: {:?}", check.stage, check.note);
+    }
+    let (plain, _) = worst("kv8=0");
+    assert!(
+        plain > 2.0 * int8,
+        "relative rms {plain:.2e} from a plain cache, {int8:.2e} from an int8 one"
+    );
+}
+
+/// A snapshot holds the caches of both formats, so that an arm restores its own.
+#[test]
+fn a_snapshot_restores_the_cache_of_each_arm() {
+    let Some(gpu) = adapter("a_snapshot_restores_the_cache_of_each_arm") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let mut engine = Engine::new(&gpu, &weights, 32, None).expect("engine");
+    let plain = engine.arm(&settings(&gpu, &["splitk=0"])).expect("arm");
+    let int8 = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let prompt = [5, 900, 77];
+    let mut first = Vec::new();
+    for arm in [&plain, &int8] {
+        engine
+            .prefill_whole(&arm.prefill, &prompt)
+            .expect("prefill");
+        first.push(engine.token().expect("token"));
+    }
+    engine.memory.snapshot(engine.gpu).expect("snapshot");
+    let continued = |index: usize| {
+        engine.memory.restore(engine.gpu).expect("restore");
+        engine.set_token(first[index]);
+        let program = [&plain.decode, &int8.decode][index];
+        engine.decode(program, prompt.len(), 8).expect("decode");
+        engine.logits(&program.plan).expect("logits")
+    };
+    let before = [continued(0), continued(1)];
+    for arm in [&plain, &int8] {
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3, 4])
+            .expect("another prompt");
+    }
+    assert_eq!(
+        [continued(0), continued(1)],
+        before,
+        "as if nothing had been"
+    );
+    assert_ne!(before[0], before[1], "the caches differ");
 }
 
 /// What one chain stored at one position of one layer.
@@ -406,7 +506,9 @@ fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
     for choices in [&["rowwise=0"][..], &["rowwise=1"]] {
         let mut engine = Engine::new(gpu, weights, 32, Some(vec![1, 0])).expect("engine");
         let arm = engine.arm(&settings(gpu, choices)).expect("arm");
-        let unfused = stored(&engine, &arm.prefill, &tokens).expect("the prompt's chain");
+        let program = engine.prefill_program(&arm.prefill, 1, false);
+        let program = program.expect("a program");
+        let unfused = stored(&engine, &program, &tokens).expect("the prompt's chain");
         let fused = stored(&engine, &arm.decode, &tokens).expect("the fused chain");
         let layers = weights.spec().num_hidden_layers;
         assert_eq!(unfused.len(), layers * tokens.len(), "every entry");
@@ -432,4 +534,122 @@ fn both_chains(gpu: &Gpu, weights: &Checkpoint) {
             }
         }
     }
+}
+
+/// Keys and values of every layer as they lie.
+fn caches(engine: &Engine<'_>) -> Vec<Vec<u32>> {
+    let layers = 0..engine.weights.spec().num_hidden_layers;
+    let read = |layer| {
+        engine
+            .memory
+            .read_kv(engine.gpu, layer, Elem::F16)
+            .expect("pages")
+    };
+    let bits = |pages: Vec<f32>| pages.into_iter().map(f32::to_bits).collect();
+    layers.map(read).map(bits).collect()
+}
+
+/// A chunk stores what its tokens store one by one, to the bit, where the matrices are
+/// read in the same form: each sum has the same order. The bounds of the forms hold
+/// where they differ, which the checks of the roles show.
+#[test]
+fn a_chunk_gives_the_bits_of_its_tokens() {
+    let Some(gpu) = adapter("a_chunk_gives_the_bits_of_its_tokens") else {
+        return;
+    };
+    for weights in [llama_tiny(), qwen3_synthetic()] {
+        // Two chunks of 8, and one off the tile.
+        let prompt: Vec<u32> = (0..21).map(|i| i * 71 % 1003).collect();
+        for form in [
+            &["rowwise=0", "sg=0", "vec4=0"][..],
+            &["rowwise=1", "texture=0"],
+            &["rowwise=1", "texture=1"],
+        ] {
+            let mut seen = Vec::new();
+            for chunk in ["chunk=0", "chunk=8", "chunk=64"] {
+                let choices = [form, &[chunk]].concat();
+                let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+                let arm = engine.arm(&settings(&gpu, &choices)).expect("arm");
+                let zeros = vec![0.0; engine.memory.layer_elements()];
+                engine.memory.fill_kv(&gpu, &zeros).expect("filled");
+                let done = engine.prefill_whole(&arm.prefill, &prompt);
+                assert_eq!(done.expect("prefill").tokens, prompt.len(), "{choices:?}");
+                let logits = engine.logits(&arm.decode.plan).expect("logits");
+                seen.push((caches(&engine), logits, engine.token().expect("a token")));
+            }
+            assert!(seen[0] == seen[1], "{form:?}: chunks of 8 give other bits");
+            assert!(seen[0] == seen[2], "{form:?}: one chunk gives other bits");
+        }
+    }
+}
+
+/// A prompt that begins as the cache runs only what is new, whatever the page order.
+#[test]
+fn a_prompt_reuses_what_the_cache_holds_of_it() {
+    let Some(gpu) = adapter("a_prompt_reuses_what_the_cache_holds_of_it") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let table = Some(vec![2, 0, 3, 1]);
+    let mut engine = Engine::new(&gpu, &weights, 64, table).expect("engine");
+    let on = engine.arm(&settings(&gpu, &["reuse=1"])).expect("arm");
+    let off = engine.arm(&settings(&gpu, &["reuse=0"])).expect("arm");
+    let first: Vec<u32> = (0..19).map(|i| i * 71 % 1003).collect();
+    let work = |arm: &harness::engine::Arm, prompt: &[u32]| {
+        let done = engine.prefill(&arm.prefill, prompt).expect("prefill");
+        (done.reused, done.tokens)
+    };
+    assert_eq!(work(&on, &first), (0, 19), "the cache is empty");
+    let whole = engine.logits(&on.decode.plan).expect("logits");
+    assert_eq!(work(&on, &first), (18, 1), "the last token runs again");
+    assert_eq!(
+        engine.logits(&on.decode.plan).expect("logits"),
+        whole,
+        "to the bit"
+    );
+    let mut other = first.clone();
+    other[11] = 5;
+    assert_eq!(work(&on, &other), (11, 8), "from the first difference on");
+    let found = engine.logits(&on.decode.plan).expect("logits");
+    assert_eq!(work(&off, &other), (0, 19), "the flag is off");
+    assert_eq!(
+        engine.logits(&on.decode.plan).expect("logits"),
+        found,
+        "to the bit"
+    );
+
+    // A second turn: the prompt, the reply, and what is new.
+    assert_eq!(work(&on, &first), (11, 8), "the other prompt's beginning");
+    engine.decode(&on.decode, 19, 6).expect("decode");
+    let reply = engine.generated(18, 7).expect("the reply");
+    let second = [&first[..], &reply, &[3, 14, 15]].concat();
+    assert_eq!(work(&on, &second), (25, 4), "its last token was not fed");
+    let found = engine.logits(&on.decode.plan).expect("logits");
+    let expected = check::Expectation::new(&weights, &second, 0, &settings(&gpu, &[]));
+    let expected = expected.expect("reference");
+    let check = check::logits(
+        "second",
+        &found,
+        &expected.logits[0],
+        expected.noise[0],
+        Elem::F16,
+    );
+    assert!(check.passed, "{:?}", check.note);
+
+    // What was overwritten or replaced is not reused.
+    engine.set_token(7);
+    engine.decode(&on.decode, 10, 1).expect("decode");
+    assert_eq!(
+        work(&on, &second),
+        (10, 19),
+        "position 10 has another token"
+    );
+    let zeros = vec![0.0; engine.memory.layer_elements()];
+    engine.memory.fill_kv(&gpu, &zeros).expect("filled");
+    assert_eq!(work(&on, &second), (0, 29), "other keys and values");
+    engine.memory.forget();
+    assert_eq!(work(&on, &second), (0, 29), "on demand");
+    let int8 = engine.arm(&settings(&gpu, &["kv8=1"])).expect("arm");
+    let done = engine.prefill(&int8.prefill, &second).expect("prefill");
+    assert_eq!(done.reused, 0, "another cache");
 }

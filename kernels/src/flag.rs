@@ -3,6 +3,8 @@
 
 use crate::{
     features::Features,
+    kv::KvFormat,
+    plan::MAX_CHUNK,
     quant::{Elem, QuantFormat},
     role::Role,
     suggest,
@@ -86,6 +88,8 @@ pub enum Metric {
     Decode,
     /// Time of the prompt.
     Prefill,
+    /// Time to the first token of a second turn, whose prompt begins with the first.
+    SecondTurn,
 }
 
 /// A row of the flag table.
@@ -159,6 +163,7 @@ pub const FLAGS: &[Flag] = &[
         doc: "attention over N parts of the pages, merged by a combine dispatch per layer (decode)",
         values: Values::Count(2, 16),
         default: |_| Value::Count(8),
+        excludes: &["kv8"],
         selects: |v| {
             let parts = matches!(v.role, Role::AttentionSplitk | Role::AttentionCombine);
             parts.then_some(Value::Count(8))
@@ -300,10 +305,36 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "chunk",
+        doc: "prompts in chunks of up to N tokens, every matrix read once for a chunk's tile of \
+              tokens; off, token by token (prefill)",
+        values: Values::Count(2, MAX_CHUNK as u32),
+        default: |_| Value::Count(MAX_CHUNK as u32),
+        selects: |v| v.is_of_chunk().then_some(Value::Count(MAX_CHUNK as u32)),
+        metric: Metric::Prefill,
+        ..PLAIN
+    },
+    Flag {
+        name: "reuse",
+        doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
+        default: |_| Value::On,
+        metric: Metric::SecondTurn,
+        ..PLAIN
+    },
+    Flag {
         name: "fuseqk",
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
         default: |_| Value::On,
+        excludes: &["kv8"],
         selects: |v| on_if(v.role == Role::QkNormRopeAppend),
+        ..PLAIN
+    },
+    Flag {
+        name: "kv8",
+        doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
+              dispatch per layer",
+        excludes: &["splitk", "fuseqk"],
+        selects: |v| on_if(v.role == Role::QkvFusedScratch || v.is_of_int8()),
         ..PLAIN
     },
     Flag {
@@ -572,6 +603,15 @@ impl Settings {
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()
+    }
+
+    /// How keys and values are cached.
+    pub fn kv_format(&self) -> KvFormat {
+        if self.get("kv8").is_on() {
+            KvFormat::Int8
+        } else {
+            KvFormat::Plain
+        }
     }
 
     /// All values by name.

@@ -3,30 +3,49 @@
 //! The engine records exactly this. Totals are computed from it and never
 //! written by hand; the published ones are tests.
 
+mod cache;
+
 use crate::{
     Elem,
     features::Features,
     flag::{FLAGS, Flag, Metric, Settings},
-    kv,
+    kv::{self, KvFormat},
     models::{Family, ModelSpec, Shape, Tensor},
     role::Role,
-    variants::{ATTENTION_THREADS, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+
+mod chunk;
+
+pub use chunk::{MAX_CHUNK, chunk_positions, chunks};
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// One decoded token, embedding to argmax.
     Decode,
-    /// One prompt token through the unfused chain, in which projection, norm of
-    /// heads, rotation and append are dispatches of their own; its last token also runs the
-    /// head and argmax, which yields the first decoded token.
+    /// Prompt tokens through the unfused chain, in which projection, norm of
+    /// heads, rotation and append are dispatches of their own; the prompt's last token
+    /// also runs the head and argmax, which yields the first decoded token.
     Prefill {
-        /// Whether the head and argmax run.
+        /// Tokens of every dispatch but the head's: 1 to [`MAX_CHUNK`], and 1 where the
+        /// flag `chunk` is off.
+        tokens: usize,
+        /// Whether the head and argmax run, for the token of the first row.
         head: bool,
     },
+}
+
+impl Phase {
+    /// Tokens that it takes, one row of every activation each.
+    pub const fn tokens(self) -> usize {
+        match self {
+            Self::Decode => 1,
+            Self::Prefill { tokens, .. } => tokens,
+        }
+    }
 }
 
 /// Which half of a parameter a binding takes.
@@ -43,26 +62,26 @@ pub enum Part {
 /// An activation buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Activation {
-    /// Output of a norm, `[D]`.
+    /// Output of a norm, `[T, D]`.
     Normed,
-    /// The residual stream, `[D]`; two buffers that swap, since one buffer may
+    /// The residual stream, `[T, D]`; two buffers that swap, since one buffer may
     /// not be read and written in one dispatch.
     Residual(u8),
-    /// Output of the o or down projection, `[D]`.
+    /// Output of the o or down projection, `[T, D]`.
     Delta,
-    /// Projection on its own, `[Q + 2 KV]`; the norm of heads changes it in place.
+    /// Projection on its own, `[T, Q + 2 KV]`; the norm of heads changes it in place.
     Qkv,
-    /// Rotated query, `[Q]`.
+    /// Rotated query, `[T, Q]`.
     Q,
-    /// Rotated key, `[KV]`.
+    /// Rotated key, `[T, KV]`.
     K,
-    /// Value, `[KV]`.
+    /// Value, `[T, KV]`.
     V,
-    /// Attention output, `[Q]`.
+    /// Attention output, `[T, Q]`.
     Attention,
     /// Split-K partials in f32, `[H, parts, HD + 2]`.
     Partials,
-    /// Feed-forward activation, `[F]`.
+    /// Feed-forward activation, `[T, F]`.
     Ffn,
     /// Logits, `[V]`.
     Logits,
@@ -73,9 +92,9 @@ pub enum Activation {
 /// Per-token state that lives on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// The current token: argmax writes where the embedding reads.
+    /// The current tokens, `[T]`: argmax writes where the embedding reads.
     Token,
-    /// Position of the current token.
+    /// Positions of the current tokens, `[T]`.
     PositionMap,
     /// `[0, pages in use]`.
     PageIndptr,
@@ -103,6 +122,16 @@ pub enum Buffer {
     Activation(Activation),
     /// One layer's KV pages.
     KvPages {
+        /// The layer.
+        layer: usize,
+    },
+    /// Codes of one layer's int8 KV pages.
+    KvCodes {
+        /// The layer.
+        layer: usize,
+    },
+    /// Scales of one layer's int8 KV pages.
+    KvScales {
         /// The layer.
         layer: usize,
     },
@@ -172,6 +201,14 @@ pub enum PlanError {
         /// Constraint by site.
         reasons: String,
     },
+    /// A chunk of a size that the settings do not allow.
+    #[error("a chunk of {tokens} tokens; expected 1 to {most}, as the flag chunk says")]
+    Chunk {
+        /// Tokens asked.
+        tokens: usize,
+        /// Most tokens.
+        most: usize,
+    },
     /// No variant of a role runs on the adapter.
     #[error("{site}: no variant of {role} runs here: {reasons}")]
     NoVariant {
@@ -215,10 +252,18 @@ impl Plan {
                 ));
             }
         }
+        let chunk = settings.get("chunk").count() as usize;
+        let tokens = phase.tokens();
+        if tokens == 0 || tokens > chunk.max(1) {
+            let most = chunk.max(1);
+            return Err(PlanError::Chunk { tokens, most });
+        }
         let mut builder = Builder {
             spec,
             settings,
             features,
+            tokens,
+            in_chunks: phase != Phase::Decode && chunk > 0,
             dispatches: Vec::new(),
             refusals: BTreeMap::new(),
             used: BTreeSet::new(),
@@ -228,9 +273,10 @@ impl Plan {
             Phase::Prefill { .. } => 0,
         };
         builder.forward(phase, splits)?;
-        if phase == Phase::Decode {
-            builder.refuse_unused_choices()?;
-        }
+        builder.refuse_unused_choices(match phase {
+            Phase::Decode => Metric::Decode,
+            Phase::Prefill { .. } => Metric::Prefill,
+        })?;
         Ok(Self {
             phase,
             dispatches: builder.dispatches,
@@ -282,19 +328,25 @@ impl Activation {
     }
 }
 
-/// Elements of an activation buffer.
-pub fn activation_len(spec: &ModelSpec, activation: Activation, splits: usize) -> usize {
-    match activation {
+/// Elements of an activation buffer for `tokens` tokens.
+pub fn activation_len(
+    spec: &ModelSpec,
+    activation: Activation,
+    splits: usize,
+    tokens: usize,
+) -> usize {
+    let of_token = match activation {
         Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
         Activation::Qkv => spec.qkv_dim(),
         Activation::Q | Activation::Attention => spec.q_dim(),
         Activation::K | Activation::V => spec.kv_dim(),
         Activation::Partials => {
-            spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim)
+            return spec.num_attention_heads * splits.max(1) * kv::partial_len(spec.head_dim);
         }
         Activation::Ffn => spec.intermediate_size,
-        Activation::Logits | Activation::WideLogits => spec.vocab_size,
-    }
+        Activation::Logits | Activation::WideLogits => return spec.vocab_size,
+    };
+    tokens * of_token
 }
 
 /// Folds `groups` workgroups into x and z where x alone would pass the limit.
@@ -315,6 +367,10 @@ struct Builder<'a> {
     spec: &'a ModelSpec,
     settings: &'a Settings,
     features: &'a Features,
+    /// Tokens of every dispatch but the head's.
+    tokens: usize,
+    /// Whether these are a chunk of a prompt, in kernels for several tokens.
+    in_chunks: bool,
     dispatches: Vec<Dispatch>,
     /// Flag to the constraints it met, in order of sites.
     refusals: BTreeMap<&'static str, Vec<String>>,
@@ -336,7 +392,11 @@ impl Builder<'_> {
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
             self.qkv(layer, phase)?;
-            self.attention(layer, splits)?;
+            if self.in_chunks {
+                self.attention_prefill(layer)?;
+            } else {
+                self.attention(layer, splits)?;
+            }
             self.matmul(
                 Some(layer),
                 Tensor::O,
@@ -357,7 +417,9 @@ impl Builder<'_> {
                 self.add_norm(layer, Some(layer + 1), Tensor::InputNorm, &mut residual)?;
             }
         }
-        if phase != (Phase::Prefill { head: false }) {
+        if !matches!(phase, Phase::Prefill { head: false, .. }) {
+            // One row, in the kernels of one token.
+            (self.tokens, self.in_chunks) = (1, false);
             self.lm_head()?;
             self.argmax()?;
         }
@@ -376,8 +438,13 @@ impl Builder<'_> {
                 .or_default()
                 .push("the model has no QK-norm".into());
         }
+        let kv = self.settings.kv_format();
         if phase == Phase::Decode && !qk_norm {
-            return self.qkv_fused(layer);
+            self.qkv_fused(layer)?;
+            return match kv {
+                KvFormat::Plain => Ok(()),
+                KvFormat::Int8 => self.kv_quantize_int8(layer),
+            };
         }
         self.matmul(
             Some(layer),
@@ -392,12 +459,16 @@ impl Builder<'_> {
             self.qk_norm(layer)?;
         }
         self.rope(layer)?;
-        self.kv_append(layer)
+        match kv {
+            KvFormat::Plain => self.kv_append(layer),
+            KvFormat::Int8 => self.kv_quantize_int8(layer),
+        }
     }
 
-    fn refuse_unused_choices(&self) -> Result<(), PlanError> {
+    /// Refuses explicit choices of flags judged on `metric` that selected nothing.
+    fn refuse_unused_choices(&self, metric: Metric) -> Result<(), PlanError> {
         for flag in FLAGS {
-            let judged_here = flag.metric == Metric::Decode && self.settings.demands(flag.name);
+            let judged_here = flag.metric == metric && self.settings.demands(flag.name);
             if !judged_here || self.used.contains(flag.name) {
                 continue;
             }
@@ -406,6 +477,10 @@ impl Builder<'_> {
                 if !unique.contains(&reason.as_str()) {
                     unique.push(reason);
                 }
+            }
+            if unique.is_empty() && metric != Metric::Decode {
+                // A prompt may have no use for it, however long another is.
+                continue;
             }
             if unique.is_empty() {
                 unique.push("every dispatch of a decoded token has a form that it does not select");
@@ -435,8 +510,13 @@ impl Builder<'_> {
         label: &str,
     ) -> Result<Variant, PlanError> {
         let site = label.rsplit('.').next().unwrap_or(label);
+        let batch = match role {
+            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
+            _ => Batch::One,
+        };
         let written = |v: &&Variant| {
             v.role == role
+                && v.batch == batch
                 && v.format.is_none_or(|format| format == self.spec.format)
                 && v.out == out
         };
@@ -501,7 +581,7 @@ impl Builder<'_> {
         let label = "embed";
         let variant = self.choose(Role::Embedding, 0, label)?;
         let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
-        let groups = self.spec.hidden_size.div_ceil(WIDE_THREADS);
+        let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
@@ -511,7 +591,7 @@ impl Builder<'_> {
                 scales,
                 words,
             ],
-            uniform: vec![1, groups as u32],
+            uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
         });
@@ -529,34 +609,9 @@ impl Builder<'_> {
                 act(Activation::Residual(0)),
                 Self::vector(Some(0), Tensor::InputNorm),
             ],
-            uniform: vec![1],
-            grid: [1, 1, 1],
+            uniform: vec![self.tokens as u32],
+            grid: self.fold(self.tokens),
             weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.qkv");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
-        let variant = self.choose(Role::QkvFused, k, &label)?;
-        let pairs = rows / 2;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::Q),
-                Buffer::KvPages { layer },
-                act(Activation::Normed),
-                scales,
-                words,
-                state(State::PositionMap),
-                state(State::PageValues),
-                state(State::InvFreq),
-            ],
-            uniform: vec![0, 0, pairs as u32],
-            grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
         });
         Ok(())
     }
@@ -564,7 +619,7 @@ impl Builder<'_> {
     fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm");
         let variant = self.choose(Role::QkNorm, 0, &label)?;
-        let groups = self.spec.num_attention_heads + self.spec.num_key_value_heads;
+        let groups = self.tokens * (self.spec.num_attention_heads + self.spec.num_key_value_heads);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -573,7 +628,7 @@ impl Builder<'_> {
                 Self::vector(Some(layer), Tensor::QNorm),
                 Self::vector(Some(layer), Tensor::KNorm),
             ],
-            uniform: vec![1, groups as u32],
+            uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
             weight_bytes: 0,
         });
@@ -607,7 +662,7 @@ impl Builder<'_> {
     fn rope(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.rope");
         let variant = self.choose(Role::Rope, 0, &label)?;
-        let groups = self.spec.qkv_dim().div_ceil(WIDE_THREADS);
+        let groups = (self.tokens * self.spec.qkv_dim()).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -619,72 +674,8 @@ impl Builder<'_> {
                 state(State::PositionMap),
                 state(State::InvFreq),
             ],
-            uniform: vec![1, 0, 1, groups as u32],
+            uniform: vec![1, 0, self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
-        let label = format!("layers.{layer}.kv_append");
-        let variant = self.choose(Role::KvAppend, 0, &label)?;
-        let groups = self.spec.kv_dim().div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::K),
-                act(Activation::V),
-                Buffer::KvPages { layer },
-                state(State::PositionMap),
-                state(State::PageValues),
-            ],
-            uniform: vec![1, self.spec.max_pages as u32, 0, 0, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
-    }
-
-    fn attention(&mut self, layer: usize, splits: usize) -> Result<(), PlanError> {
-        let heads = self.spec.num_attention_heads as u32;
-        let pages = self.spec.max_pages as u32;
-        let scale = (self.spec.attention_scale() as f32).to_bits();
-        let (role, out, last, parts) = if splits == 0 {
-            (Role::Attention, Activation::Attention, heads, 1)
-        } else {
-            let splits = splits as u32;
-            (Role::AttentionSplitk, Activation::Partials, splits, splits)
-        };
-        let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![
-                act(Activation::Q),
-                state(State::PageIndptr),
-                state(State::PageValues),
-                Buffer::KvPages { layer },
-                state(State::LengthInfo),
-                act(out),
-            ],
-            uniform: vec![1, pages, pages, 0, 0, 0, 0, scale, last],
-            grid: [parts, heads, 1],
-            weight_bytes: 0,
-        });
-        if splits == 0 {
-            return Ok(());
-        }
-        let label = format!("layers.{layer}.combine");
-        let variant = self.choose(Role::AttentionCombine, 0, &label)?;
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(Activation::Partials), act(Activation::Attention)],
-            uniform: vec![splits as u32],
-            grid: [1, heads, 1],
             weight_bytes: 0,
         });
         Ok(())
@@ -716,16 +707,18 @@ impl Builder<'_> {
         let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
         let variant = self.choose_for(Role::Int4Matmul, k, output.elem(Elem::F16), &label)?;
         let format = self.spec.format;
+        let mut uniform = vec![
+            format.words_per_row(k) as u32,
+            format.scales_per_row(k) as u32,
+            rows as u32,
+        ];
+        self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
             buffers: vec![act(output), act(input), scales, words],
-            uniform: vec![
-                format.words_per_row(k) as u32,
-                format.scales_per_row(k) as u32,
-                rows as u32,
-            ],
-            grid: self.fold(rows.div_ceil(variant.outputs_per_workgroup())),
+            uniform,
+            grid: self.matrix_grid(variant, rows),
             weight_bytes,
         });
         Ok(())
@@ -736,12 +729,14 @@ impl Builder<'_> {
         let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::GateUp);
         let variant = self.choose(Role::FusedFfn, k, &label)?;
         let units = rows / 2;
+        let mut uniform = vec![units as u32];
+        self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
             buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
-            uniform: vec![units as u32],
-            grid: self.fold(units.div_ceil(variant.outputs_per_workgroup())),
+            uniform,
+            grid: self.matrix_grid(variant, units),
             weight_bytes,
         });
         Ok(())
@@ -772,8 +767,8 @@ impl Builder<'_> {
                 act(Activation::Normed),
                 act(Activation::Residual(next)),
             ],
-            uniform: vec![1],
-            grid: [1, 1, 1],
+            uniform: vec![self.tokens as u32],
+            grid: self.fold(self.tokens),
             weight_bytes: 0,
         });
         *residual = next;

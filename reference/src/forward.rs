@@ -5,11 +5,13 @@ use crate::roles::attention::AttentionShape;
 use crate::roles::qk_norm_rope_append::{self, HeadNorm};
 use crate::roles::qkv_fused::{self, Qkv, QkvShape};
 use crate::roles::rope::Rope;
-use crate::roles::{RoleError, add_norm, argmax, attention, embedding, fused_ffn, rms_norm};
+use crate::roles::{
+    RoleError, add_norm, argmax, attention, embedding, kv_quantize_int8, rms_norm, silu_mul,
+};
 use crate::{Matrix, Numerics};
 use half::f16;
 use kernels::models::Family;
-use kernels::{ModelSpec, Tensor};
+use kernels::{ModelSpec, Tensor, kv::KvFormat};
 use rayon::prelude::*;
 
 /// Tokens that a prefill takes through the layers together; bounds its memory.
@@ -145,6 +147,7 @@ struct LayerCache {
 pub struct Forward<'a, W: ?Sized> {
     weights: &'a W,
     numerics: Numerics,
+    kv: KvFormat,
     rope: Rope,
     cache: Vec<LayerCache>,
     len: usize,
@@ -170,11 +173,19 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         Ok(Self {
             weights,
             numerics,
+            kv: KvFormat::Plain,
             rope: Rope::of(spec),
             cache: vec![LayerCache::default(); spec.num_hidden_layers],
             len: 0,
             logits: None,
         })
+    }
+
+    /// The same pass, with keys and values cached in this format: an int8 cache
+    /// holds what its readers take the codes for.
+    #[must_use]
+    pub fn cached_as(self, kv: KvFormat) -> Self {
+        Self { kv, ..self }
     }
 
     /// Cached positions.
@@ -432,9 +443,21 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         v: &[Vec<f64>],
     ) -> Vec<Vec<f64>> {
         let shape = AttentionShape::of(self.weights.spec());
+        let (kv, numerics) = (self.kv, self.numerics);
+        let store = |to: &mut Vec<f64>, rows: &[Vec<f64>]| {
+            for row in rows {
+                match kv {
+                    KvFormat::Plain => to.extend_from_slice(row),
+                    KvFormat::Int8 => {
+                        let codes = kv_quantize_int8::compute(row, shape.head_dim, numerics);
+                        to.extend(codes.decode());
+                    }
+                }
+            }
+        };
         let cache = &mut self.cache[layer];
-        k.iter().for_each(|k| cache.k.extend_from_slice(k));
-        v.iter().for_each(|v| cache.v.extend_from_slice(v));
+        store(&mut cache.k, k);
+        store(&mut cache.v, v);
         let attend = |(i, q): (usize, &Vec<f64>)| {
             let visible = (self.len + i + 1) * shape.kv_dim();
             let out = attention::compute(q, &cache.k[..visible], &cache.v[..visible], shape);
@@ -448,7 +471,7 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             .weights
             .matrix(Some(layer), Tensor::GateUp)
             .matmul(&borrow(normed));
-        let activated = gate_up.iter().map(|gate_up| fused_ffn::silu_mul(gate_up));
+        let activated = gate_up.iter().map(|gate_up| silu_mul::compute(gate_up));
         activated.map(|y| self.numerics.store_all(y)).collect()
     }
 

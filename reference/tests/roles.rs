@@ -4,7 +4,7 @@
 mod support;
 
 use half::f16;
-use kernels::kv::{KvLayout, PAGE_SIZE, Side, pages_for};
+use kernels::kv::{KvFormat, KvLayout, PAGE_SIZE, Side, pages_for};
 use proptest::prelude::*;
 use reference::bounds::{Accumulation, Store, Trig};
 use reference::numerics::round_to_f16;
@@ -72,7 +72,7 @@ fn golden_norms_rotations_and_activations() {
             ["swiglu", "y"] => {
                 let rows = all["swiglu.gate"].rows().zip(all["swiglu.up"].rows());
                 let found: Vec<f64> = rows
-                    .flat_map(|(g, u)| fused_ffn::silu_mul(&[g, u].concat()))
+                    .flat_map(|(g, u)| silu_mul::compute(&[g, u].concat()))
                     .collect();
                 assert_golden(name, &found, expected);
             }
@@ -615,6 +615,7 @@ fn attention_limits() {
             let form = |merges| AttentionForm {
                 score,
                 merges,
+                kv: KvFormat::Plain,
                 store: Store::F16,
             };
             let expected = attention::expected(&q, &k, &v, shape, form(0));

@@ -173,6 +173,42 @@ fn prefill_is_judged_on_its_own_plan() {
 }
 
 #[test]
+fn a_second_turn_is_judged_on_its_own_plan() {
+    let mut turn = run();
+    turn.metric = Metric::SecondTurn;
+    turn.second_turn_tokens = Some(99);
+    turn.arms[1].by_role = turn.arms[0].by_role.clone();
+    turn.arms[1].dispatches_per_token = turn.arms[0].dispatches_per_token;
+    turn.arms[1].shaders = turn.arms[0].shaders.clone();
+    turn.arms[0].second_turn_dispatches = Some(600);
+    turn.arms[1].second_turn_dispatches = Some(300);
+    let done = |dispatches_of_b: u64| {
+        loaded("second-turn", turn.clone(), move |lines| {
+            for line in lines.iter_mut() {
+                if let Line::Sample(sample) = line {
+                    sample.tokens = 99;
+                    let is_b = sample.arm == Arm::B;
+                    sample.dispatches = if is_b { dispatches_of_b } else { 600 };
+                }
+            }
+        })
+    };
+    let found = summary(&done(300)).expect("the same shaders, fewer dispatches");
+    assert!(
+        found.title.ends_with("(screening, second turn)"),
+        "{}",
+        found.title
+    );
+    assert!(found.arms[0].second_turn_ms.is_some(), "{found:?}");
+    assert!(found.arms[0].prefill_ms.is_some(), "the first turn's");
+    let refused = summary(&done(299));
+    assert!(
+        matches!(refused, Err(SummaryError::DifferentWork { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn percentages_have_one_spelling() {
     assert_eq!(signed_pct(-4.26, 1), "\u{2212}4.3 %");
     assert_eq!(signed_pct(2.0, 2), "+2.00 %");

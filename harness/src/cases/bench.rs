@@ -209,15 +209,31 @@ impl<'g> Bench<'g> {
         }
     }
 
+    /// The grid of a matrix variant for `outputs` outputs of `tokens` tokens.
+    pub(crate) fn tiles(&self, dispatch: &mut Dispatch, outputs: usize, tokens: usize) {
+        let variant = dispatch.variant;
+        let groups = outputs.div_ceil(variant.outputs_per_workgroup());
+        dispatch.grid = fold(groups, self.max_groups);
+        if has(dispatch, "M_ROWS") {
+            set(dispatch, "M_ROWS", tokens as u32);
+        }
+        if variant.is_batched() {
+            dispatch.grid[1] = tokens.div_ceil(variant.tokens_per_workgroup()) as u32;
+        }
+    }
+
     pub(crate) fn groups(&self, dispatch: &mut Dispatch, groups: usize) {
         set(dispatch, "packGridDimX", groups as u32);
         dispatch.grid = fold(groups, self.max_groups);
     }
 }
 
+/// Tokens of the prompts that are looked at: one, a whole tile, and more.
+const SELECTED_TOKENS: [usize; 3] = [1, 4, 5];
+
 /// The fewest flags that select `variant` for `spec`, every other one off, and
-/// the variant's first dispatch in that plan, for `int4_matmul` the head's. None
-/// where the model has no dispatch of it.
+/// the variant's first dispatch in that plan, for `int4_matmul` of one vector the
+/// head's. None where the model has no dispatch of it.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
@@ -229,19 +245,31 @@ pub fn selection(
         *value = Value::Count(parts.max(2));
     }
     let settings = Settings::resolve(features, &choices).ok()?;
-    for phase in [Phase::Decode, Phase::Prefill { head: true }] {
+    let prompt = SELECTED_TOKENS.map(|tokens| Phase::Prefill { tokens, head: true });
+    for phase in std::iter::once(Phase::Decode).chain(prompt) {
         // A flag that can select nothing here is refused.
         let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
             continue;
         };
-        let is = |d: &&Dispatch| {
-            d.variant == variant && (variant.role != Role::Int4Matmul || d.label == "lm_head")
-        };
+        let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
+        let is = |d: &&Dispatch| d.variant == variant && (!one_of_many || d.label == "lm_head");
         if let Some(dispatch) = plan.dispatches.iter().find(is) {
             return Some((choices, dispatch.clone()));
         }
     }
     None
+}
+
+/// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.
+pub(crate) fn unplanned(variant: Variant) -> Dispatch {
+    Dispatch {
+        label: variant.id(),
+        variant,
+        buffers: vec![],
+        uniform: vec![0; variant.uniform().len()],
+        grid: [1, 1, 1],
+        weight_bytes: 0,
+    }
 }
 
 fn field(dispatch: &Dispatch, name: &str) -> Option<usize> {

@@ -2,12 +2,19 @@
 //! reference with its derived limits. A seed draws one case of a property.
 
 mod attention;
+mod cache;
 
-use self::attention::{attention, attention_combine, attention_splitk, page_order};
+use self::attention::{
+    attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
+    page_order, parts_alone,
+};
+use self::cache::{
+    append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
+};
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Packed, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, last_slot},
+    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
@@ -88,11 +95,26 @@ pub(crate) const PROPERTIES: &[Property] = &[
     }),
     drawn(Role::RmsNorm, rms_norm),
     drawn(Role::QkvFused, qkv_fused),
+    drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
+    fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
+    fixed("every_score", Role::AttentionSplitk, every_score),
     drawn(Role::AttentionSplitk, attention_splitk),
+    fixed("parts_alone", Role::AttentionSplitk, parts_alone),
     drawn(Role::AttentionCombine, attention_combine),
+    fixed("page_order", Role::AttentionInt8, page_order),
+    fixed("every_score", Role::AttentionInt8, every_score),
+    drawn(Role::AttentionInt8, attention),
+    fixed("page_order", Role::AttentionPrefillInt8, page_order),
+    fixed("every_score", Role::AttentionPrefillInt8, every_score),
+    fixed("chunk_as_steps", Role::AttentionPrefillInt8, chunk_as_steps),
+    drawn(Role::AttentionPrefillInt8, attention_prefill),
+    fixed("page_order", Role::AttentionPrefill, page_order),
+    fixed("every_score", Role::AttentionPrefill, every_score),
+    fixed("chunk_as_steps", Role::AttentionPrefill, chunk_as_steps),
+    drawn(Role::AttentionPrefill, attention_prefill),
     fixed("vocab_1003", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 1003)
     }),
@@ -110,8 +132,14 @@ pub(crate) const PROPERTIES: &[Property] = &[
     },
     fixed("folded", Role::FusedFfn, folded_ffn),
     drawn(Role::FusedFfn, fused_ffn),
+    drawn(Role::SiluMul, silu_mul),
+    fixed("groups_69632", Role::SiluMul, silu_mul_folds),
     drawn(Role::AddNorm, add_norm),
+    fixed("chunk_as_steps", Role::KvAppend, append_as_steps),
     drawn(Role::KvAppend, kv_append),
+    fixed("every_head_dim", Role::KvQuantizeInt8, every_head_dim),
+    fixed("chunk_as_steps", Role::KvQuantizeInt8, quantise_as_steps),
+    drawn(Role::KvQuantizeInt8, kv_quantize_int8),
     drawn(Role::Rope, rope),
     drawn(Role::QkNorm, qk_norm),
     drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
@@ -252,21 +280,29 @@ struct Product {
 }
 
 impl Product {
-    /// Matrix and activations; no element of the product exceeds `most`.
+    /// Matrix and activations of one vector; no element of the product exceeds `most`.
     fn operands(&self, most: f64) -> (Packed, Vec<f32>) {
+        self.operands_of(1, most)
+    }
+
+    /// The same of several vectors.
+    fn operands_of(&self, tokens: usize, most: f64) -> (Packed, Vec<f32>) {
         let mut values = Values(self.seed);
         let w = values.packed(self.rows, self.k, self.weights);
-        let x = match self.weights {
-            // Nearly equal activations: the sum is small, its parts are not.
-            WeightKind::Cancelling => (0..self.k)
-                .map(|i| 100.0 + (i % 7) as f32 * 0.0625)
-                .collect(),
-            WeightKind::Ordinary
-            | WeightKind::ZeroScales
-            | WeightKind::SubnormalScales
-            | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
-        };
-        let x = fitted(&w, x, most);
+        let x = (0..tokens).flat_map(|token| {
+            let x = match self.weights {
+                // Nearly equal activations: the sum is small, its parts are not.
+                WeightKind::Cancelling => (0..self.k)
+                    .map(|i| 100.0 + ((i + token) % 7) as f32 * 0.0625)
+                    .collect(),
+                WeightKind::Ordinary
+                | WeightKind::ZeroScales
+                | WeightKind::SubnormalScales
+                | WeightKind::NegativeScales => values.activations(self.k, self.x, 0.7),
+            };
+            fitted(&w, x, most)
+        });
+        let x = x.collect();
         (w, x)
     }
 }
@@ -290,14 +326,22 @@ fn products(
 
 // ---- matrices ----
 
+/// Vectors of a dispatch: one, or as many as fill a tile, and more or fewer.
+fn vectors_for(variant: Variant) -> BoxedStrategy<usize> {
+    match variant.is_batched() {
+        true => select(&[1_usize, 2, 3, 4, 5, 64, 65][..]).boxed(),
+        false => Just(1).boxed(),
+    }
+}
+
 fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let rows = || select(&[1_usize, 2, 3, 15, 16, 17, 31, 53, 97, 130][..]);
     draw.judge(
         bench,
         variant,
-        products(widths_for(variant), rows()),
-        |bench, variant, case| {
-            let (w, x) = case.operands(60_000.0);
+        (products(widths_for(variant), rows()), vectors_for(variant)),
+        |bench, variant, (case, vectors)| {
+            let (w, x) = case.operands_of(*vectors, 60_000.0);
             bench.max_groups = case.max_groups;
             require(cases::int4_matmul(bench, variant, &w, &x))
         },
@@ -312,11 +356,11 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         variant,
         {
             let products = products(widths_for(variant), widths_f().prop_map(|f| 2 * f));
-            (products, short())
+            (products, short(), vectors_for(variant))
         },
-        |bench, variant, (case, short)| {
+        |bench, variant, (case, short, vectors)| {
             // Gate and up of at most 200 have a product that f16 holds.
-            let (w, x) = case.operands(200.0);
+            let (w, x) = case.operands_of(*vectors, 200.0);
             bench.max_groups = case.max_groups;
             let units = case.rows / 2 - short;
             require(cases::fused_ffn(bench, variant, &w, &x, units))
@@ -329,7 +373,8 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let (units, k) = (1024, 96);
     let mut values = Values(draw.seed);
     let w = values.packed(2 * units, k, WeightKind::Ordinary);
-    let x = values.activations(k, Kind::Ordinary, 0.7);
+    let vectors = if variant.is_batched() { 7 } else { 1 };
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
 }
@@ -384,12 +429,95 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
     )
 }
 
+/// The same to buffers of their own, at positions near and far.
+fn qkv_fused_scratch(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let position = select(&[0_usize, 1, 15, 16, 4095, 131_071][..]);
+    draw.judge(
+        bench,
+        variant,
+        {
+            let products = products(widths_for(variant), Just(0));
+            (heads(), products, select(&[0_usize, 3][..]), position)
+        },
+        |bench, variant, (heads, case, offset, position)| {
+            let spec = ModelSpec {
+                hidden_size: case.k,
+                ..heads.clone()
+            };
+            let product = Product {
+                rows: spec.qkv_dim(),
+                ..case.clone()
+            };
+            let (w, x) = product.operands(40_000.0);
+            bench.max_groups = case.max_groups;
+            let at = [*offset, *position];
+            require(cases::qkv_fused_scratch(bench, variant, &spec, &w, &x, at))
+        },
+    )
+}
+
+fn silu_mul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let tokens = select(&[1_usize, 2, 9][..]);
+    let kinds = [select(&Kind::ALL[..]), select(&Kind::ALL[..])];
+    let rest = (max_groups(), any::<u64>());
+    draw.judge(
+        bench,
+        variant,
+        (widths(), tokens, kinds, rest),
+        |bench, variant, (f, tokens, kinds, (max_groups, seed))| {
+            let mut values = Values(*seed);
+            // |silu(g)| is at most |g|: no product is beyond f16.
+            let mut row = || {
+                let gate = values.activations(*f, kinds[0], 3.0);
+                let up = values.activations(*f, kinds[1], 1.0);
+                let up = gate.iter().zip(up).map(|(gate, up)| {
+                    let most = 60_000.0 / gate.abs().max(1.0);
+                    up.clamp(-most, most)
+                });
+                let up: Vec<f32> = up.collect();
+                [gate, up].concat()
+            };
+            let gate_up: Vec<f32> = (0..*tokens).flat_map(|_| row()).collect();
+            bench.max_groups = *max_groups;
+            require(cases::silu_mul(bench, variant, *f, &gate_up))
+        },
+    )
+}
+
+/// 1024 tokens of 17,408 units: 69,632 workgroups, more than a grid has in x. Rows
+/// repeat, so three are judged and the others compared with them.
+fn silu_mul_folds(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    const KINDS: usize = 3;
+    let (tokens, f) = (1024, 17_408);
+    let mut values = Values(draw.seed);
+    let rows = cases::held(
+        variant,
+        &values.activations(KINDS * 2 * f, Kind::Ordinary, 2.0),
+    );
+    let gate_up: Vec<f32> = rows.iter().copied().cycle().take(tokens * 2 * f).collect();
+    bench.max_groups = WHOLE;
+    let found = cases::activated(bench, variant, f, &gate_up)?;
+    let few = cases::silu_mul(bench, variant, f, &rows)?;
+    few.iter().try_for_each(Judged::require)?;
+    let expected = few[0].found.iter().cycle();
+    let wrong = found
+        .iter()
+        .zip(expected)
+        .position(|(&found, expected)| f64::from(found).to_bits() != expected.to_bits());
+    ensure!(
+        wrong.is_none(),
+        "element {wrong:?} is not what it is in a grid of one dimension"
+    );
+    Ok(())
+}
+
 /// The head of a vocabulary that no tile divides.
 fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
     let w = values.packed(vocab, k, WeightKind::Ordinary);
-    let x = values.activations(k, Kind::Ordinary, 0.7);
+    let vectors = if variant.is_batched() { 3 } else { 1 };
+    let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
 }
@@ -574,38 +702,6 @@ fn padded_positions(first: usize, tokens: usize, values: &mut Values) -> Vec<i32
         positions[padding] = -1;
     }
     positions
-}
-
-fn kv_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
-    let tokens = || select(&[1_usize, 2, 17, 33][..]);
-    let rest = || (max_groups(), any::<u64>());
-    draw.judge(
-        bench,
-        variant,
-        (heads(), tokens(), select(&[0_usize, 3][..]), rest()),
-        |bench, variant, (spec, tokens, offset, (max_groups, seed))| {
-            let mut values = Values(*seed);
-            let held = spec.max_pages * PAGE_SIZE;
-            let tokens = *tokens.min(&held);
-            bench.max_groups = *max_groups;
-            // From the start, and up to the last slot.
-            for first in [0, held - tokens] {
-                let positions = padded_positions(first, tokens, &mut values);
-                let table = values.permutation(spec.max_pages);
-                let mut cache = Cache::empty(spec, table, *offset);
-                let old = values.activations(held * spec.kv_dim(), Kind::Ordinary, 1.0);
-                cache.fill(spec, &old, &old);
-                let mut new =
-                    || values.activations(tokens * spec.kv_dim(), Kind::OutlierChannels, 1.0);
-                let (k, v) = (new(), new());
-                require(cases::kv_append(
-                    bench, variant, spec, &cache, &positions, &k, &v,
-                ))
-                .with_context(|| format!("positions {positions:?}"))?;
-            }
-            Ok(())
-        },
-    )
 }
 
 fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {

@@ -1,32 +1,40 @@
 //! One function per role: operands in, what the kernel gave beside what the
 //! reference expects of exactly these operands.
 
+mod attention;
+mod kv_int8;
+
+pub(crate) use attention::{
+    Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
+    whole,
+};
+pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
+
 use super::{
-    bench::{Bench, Judged, model, set},
+    bench::{Bench, Judged, model, set, unplanned},
     data::Packed,
 };
 use crate::{
-    check::{head_form, merges, norm_form, output_store, score_form, store, sum_form},
-    kernel::{Operand, Outputs},
+    check::{head_form, norm_form, output_store, qkv_form, store, sum_form},
+    engine::POISON,
+    kernel::Operand,
 };
 use anyhow::{Result, ensure};
 use half::f16;
 use kernels::{
-    Elem, ModelSpec, Variant,
-    kv::{PAGE_SIZE, Side, pages_for},
+    Dispatch, Elem, ModelSpec, Variant,
+    kv::{PAGE_SIZE, Side},
     models::Family,
-    plan::fold,
 };
 use reference::{
     Expected,
     bounds::Trig,
     numerics::widen,
     roles::{
-        add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, qk_norm,
+        add_norm, argmax, embedding, fused_ffn, int4_matmul, kv_append, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
-        rms_norm, rope,
+        rms_norm, rope, silu_mul,
     },
 };
 
@@ -47,6 +55,11 @@ fn behind<T: Copy>(offset: usize, junk: T, values: &[T]) -> Vec<T> {
     let mut all = vec![junk; offset];
     all.extend_from_slice(values);
     all
+}
+
+/// Whether bytes of an output are what they were before the dispatch.
+fn untouched(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == POISON)
 }
 
 // ---- norms ----
@@ -192,7 +205,7 @@ pub(crate) fn qk_norm(
 
 // ---- matrices ----
 
-/// `w` `[V, D]` as the head.
+/// `w` `[N, K]` and `x` `[M, K]`; for one vector `w` is the head.
 pub(crate) fn int4_matmul(
     bench: &mut Bench<'_>,
     variant: Variant,
@@ -205,21 +218,47 @@ pub(crate) fn int4_matmul(
         vocab_size: w.rows,
         ..model()
     };
-    let dispatch = bench.dispatch(variant, &spec, 0);
+    let mut dispatch = bench.dispatch(variant, &spec, 0);
+    set(&mut dispatch, "packGridDimX", w.rows as u32);
+    bench.tiles(&mut dispatch, w.rows, x.len() / w.k);
+    let found = product(bench, &spec, dispatch, w, x, w.rows)?;
+    let form = sum_form(variant, w.k);
+    let rows = x.chunks_exact(w.k);
+    let store = output_store(variant);
+    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, store));
+    Ok(vec![Judged::new("out", found, concat(rows))])
+}
+
+/// The output `[M, width]` of a matrix role; nothing behind it may be written.
+fn product(
+    bench: &mut Bench<'_>,
+    spec: &ModelSpec,
+    dispatch: Dispatch,
+    w: &Packed,
+    x: &[f32],
+    width: usize,
+) -> Result<Vec<f64>> {
+    let variant = dispatch.variant;
+    let tokens = x.len() / w.k;
+    // The rows of the tile that the last tokens leave empty.
+    let rows = tokens.next_multiple_of(variant.tokens_per_workgroup());
     let operands = vec![
-        ("out", Operand::FloatOutput(w.rows)),
+        ("out", Operand::FloatOutput(rows * width)),
         ("x", Operand::Floats(x)),
         ("scales", Operand::data(&w.scales)),
         ("weights", Operand::data(&w.words)),
     ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
-    let form = sum_form(variant, w.k);
-    let expected = int4_matmul::expected(w.matrix(), &widen(x), form, output_store(variant));
-    Ok(vec![Judged::new("out", found, expected)])
+    let mut found = bench.run(variant, spec, dispatch, operands)?.values("out");
+    let rest = found.split_off(tokens * width);
+    ensure!(
+        rest.iter().all(|y| y.is_nan()),
+        "a row past the last token is written"
+    );
+    Ok(found)
 }
 
-/// `w` `[2 F, D]`; only the first `units` of the F outputs are asked for, and
-/// the others must stay as they are.
+/// `w` `[2 F, D]` and `x` `[M, D]`; only the first `units` of the F outputs are asked
+/// for, and the others must stay as they are.
 pub(crate) fn fused_ffn(
     bench: &mut Bench<'_>,
     variant: Variant,
@@ -236,25 +275,69 @@ pub(crate) fn fused_ffn(
     };
     let mut dispatch = bench.dispatch(variant, &spec, 0);
     set(&mut dispatch, "packGridDimX", units as u32);
-    let groups = units.div_ceil(variant.outputs_per_workgroup());
-    dispatch.grid = fold(groups, bench.max_groups);
-    let operands = vec![
-        ("out", Operand::FloatOutput(f)),
-        ("x", Operand::Floats(x)),
-        ("scales", Operand::data(&w.scales)),
-        ("weights", Operand::data(&w.words)),
-    ];
-    let mut found = bench.run(variant, &spec, dispatch, operands)?.values("out");
-    let rest = found.split_off(units);
-    ensure!(
-        rest.iter().all(|y| y.is_nan()),
-        "a unit past packGridDimX is written"
-    );
+    bench.tiles(&mut dispatch, units, x.len() / w.k);
+    let all = product(bench, &spec, dispatch, w, x, f)?;
     let form = sum_form(variant, w.k);
-    let mut expected = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
-    expected.value.truncate(units);
-    expected.limit.truncate(units);
-    Ok(vec![Judged::new("out", found, expected)])
+    let (mut found, mut expected) = (vec![], vec![]);
+    for (row, x) in all.chunks_exact(f).zip(x.chunks_exact(w.k)) {
+        let (row, rest) = row.split_at(units);
+        ensure!(
+            rest.iter().all(|y| y.is_nan()),
+            "a unit past packGridDimX is written"
+        );
+        found.extend_from_slice(row);
+        let mut row = fused_ffn::expected(w.matrix(), &widen(x), form, store(variant));
+        row.value.truncate(units);
+        row.limit.truncate(units);
+        expected.push(row);
+    }
+    Ok(vec![Judged::new(
+        "out",
+        found,
+        concat(expected.into_iter()),
+    )])
+}
+
+/// `gate_up` `[T, 2 F]`.
+pub(crate) fn silu_mul(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f32],
+) -> Result<Vec<Judged>> {
+    let gate_up = &held(variant, gate_up);
+    let found = activated(bench, variant, f, gate_up)?;
+    let rows = gate_up.chunks_exact(2 * f).map(|row| {
+        let none = vec![0.0; row.len()];
+        silu_mul::expected(&widen(row), &none, store(variant))
+    });
+    Ok(vec![Judged::new("out", widen(&found), concat(rows))])
+}
+
+/// What `silu_mul` gives; a token past `seq_len` must stay as it is.
+pub(crate) fn activated(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    f: usize,
+    gate_up: &[f32],
+) -> Result<Vec<f32>> {
+    let spec = ModelSpec {
+        intermediate_size: f,
+        ..model()
+    };
+    let tokens = gate_up.len() / (2 * f);
+    let mut dispatch = unplanned(variant);
+    bench.tokens(&mut dispatch, tokens, f);
+    let operands = vec![
+        ("out", Operand::FloatOutput((tokens + 1) * f)),
+        ("gate_up", Operand::Floats(gate_up)),
+    ];
+    let found = bench.run(variant, &spec, dispatch, operands)?;
+    let rest = &found.bytes("out")[tokens * f * variant.elem.bytes()..];
+    ensure!(untouched(rest), "a row past seq_len is written");
+    let mut found = found.floats("out");
+    found.truncate(tokens * f);
+    Ok(found)
 }
 
 /// `w` `[V, D]`.
@@ -283,6 +366,46 @@ pub(crate) fn embedding(
         .map(|&id| embedding::expected(w.matrix(), id, variant.elem))
         .collect::<Result<_, _>>()?;
     Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
+}
+
+/// `w` `[Q + 2 KV, D]`; keys and values are stored as they are.
+pub(crate) fn qkv_fused_scratch(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    w: &Packed,
+    x: &[f32],
+    [offset, position]: [usize; 2],
+) -> Result<Vec<Judged>> {
+    let x = &held(variant, x);
+    let mut dispatch = bench.dispatch(variant, spec, 0);
+    set(&mut dispatch, "position_map_elem_offset", offset as u32);
+    let position_map = behind(offset, i32::MAX, &[position as i32]);
+    let inv_freq = inv_freq(spec);
+    let operands = vec![
+        ("q_out", Operand::FloatOutput(spec.q_dim())),
+        ("k_out", Operand::FloatOutput(spec.kv_dim())),
+        ("v_out", Operand::FloatOutput(spec.kv_dim())),
+        ("x", Operand::Floats(x)),
+        ("scales", Operand::data(&w.scales)),
+        ("weights", Operand::data(&w.words)),
+        ("position_map", Operand::data(&position_map)),
+        ("inv_freq", Operand::Floats(&inv_freq)),
+    ];
+    let found = bench.run(variant, spec, dispatch, operands)?;
+    let expected = qkv_fused::expected(
+        w.matrix(),
+        &widen(x),
+        QkvShape::of(spec),
+        &rope::Rope::of(spec),
+        position,
+        qkv_form(variant, w.k),
+    );
+    Ok(vec![
+        Judged::new("q", found.values("q_out"), expected.q),
+        Judged::new("k", found.values("k_out"), expected.k),
+        Judged::new("v", found.values("v_out"), expected.v),
+    ])
 }
 
 /// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`.
@@ -325,11 +448,7 @@ pub(crate) fn qkv_fused(
         Ok(all[position * spec.kv_dim()..].to_vec())
     };
     let (k, v) = (at(Side::K)?, at(Side::V)?);
-    let form = qkv_fused::QkvForm {
-        sum: sum_form(variant, w.k),
-        trig: Trig::CONFORMANT,
-        store: store(variant),
-    };
+    let form = qkv_form(variant, w.k);
     let expected = qkv_fused::expected(
         w.matrix(),
         &widen(x),
@@ -457,12 +576,31 @@ pub(crate) fn kv_append(
     spec: &ModelSpec,
     cache: &Cache,
     positions: &[i32],
-    k: &[f32],
-    v: &[f32],
+    [k, v]: [&[f32]; 2],
 ) -> Result<Vec<Judged>> {
     let cache = &cache.held(variant);
-    let k = &held(variant, k);
-    let v = &held(variant, v);
+    let [k, v] = &[k, v].map(|x| held(variant, x));
+    let found = appended(bench, variant, spec, cache, positions, [k, v])?;
+    let mut expected = cache.pages.clone();
+    let kv = spec.kv_dim();
+    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
+    for (&position, (k, v)) in positions.iter().zip(rows) {
+        let layout = spec.kv_layout();
+        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
+    }
+    let expected = behind(cache.offset, f32::NAN, &expected);
+    Ok(vec![Judged::exact("pages", bits(&found), bits(&expected))])
+}
+
+/// The pages after `kv_append`, what stands in front of them too.
+pub(crate) fn appended(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    cache: &Cache,
+    positions: &[i32],
+    [k, v]: [&[f32]; 2],
+) -> Result<Vec<f32>> {
     let mut dispatch = bench.dispatch(variant, spec, 0);
     bench.tokens(&mut dispatch, positions.len(), spec.kv_dim());
     set(
@@ -483,16 +621,7 @@ pub(crate) fn kv_append(
         ("page_values", Operand::data(&cache.table)),
     ];
     let found = bench.run(variant, spec, dispatch, operands)?;
-    let mut expected = cache.pages.clone();
-    let kv = spec.kv_dim();
-    let rows = k.chunks_exact(kv).zip(v.chunks_exact(kv));
-    for (&position, (k, v)) in positions.iter().zip(rows) {
-        let layout = spec.kv_layout();
-        kv_append::compute(&mut expected, layout, &cache.table, position, k, v)?;
-    }
-    let expected = behind(cache.offset, f32::NAN, &expected);
-    let after = bits(&found.floats("kv_pages"));
-    Ok(vec![Judged::exact("pages", after, bits(&expected))])
+    Ok(found.floats("kv_pages"))
 }
 
 /// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`; a negative
@@ -577,159 +706,6 @@ pub(crate) fn qk_norm_rope_append(
         Judged::new("v", v_found, concat(v.into_iter())),
         Judged::exact("other slots", bits(&after), bits(&replaced)),
     ])
-}
-
-// ---- attention ----
-
-/// Queries `[Q]`, keys and values `[len, KV]`, and how they are paged.
-#[derive(Clone, Debug)]
-pub(crate) struct Attended {
-    pub(crate) q: Vec<f32>,
-    pub(crate) k: Vec<f32>,
-    pub(crate) v: Vec<f32>,
-    /// At least the pages of the sequence, in any order.
-    pub(crate) table: Vec<u32>,
-    /// Entries of other sequences in front of the table's.
-    pub(crate) first_page: usize,
-    /// Entries in front of pages, lengths and page tables.
-    pub(crate) offset: usize,
-}
-
-impl Attended {
-    /// The same as the variant's type holds it.
-    fn held(&self, variant: Variant) -> Self {
-        Self {
-            q: held(variant, &self.q),
-            k: held(variant, &self.k),
-            v: held(variant, &self.v),
-            ..self.clone()
-        }
-    }
-
-    fn len(&self, spec: &ModelSpec) -> usize {
-        self.k.len() / spec.kv_dim()
-    }
-
-    /// Runs the role; `out` is its output.
-    fn run(
-        &self,
-        bench: &mut Bench<'_>,
-        variant: Variant,
-        spec: &ModelSpec,
-        parts: u32,
-        out: (&'static str, Operand<'_>),
-    ) -> Result<Outputs> {
-        let len = self.len(spec);
-        let mut cache = Cache::empty(spec, self.table.clone(), self.offset);
-        cache.fill(spec, &self.k, &self.v);
-        // Wide loads take eight elements, so pages start at a multiple of eight.
-        let pages_offset = 8 * self.offset;
-        let pages = behind(pages_offset, f32::NAN, &cache.pages);
-        let first = self.first_page as i32;
-        let indptr = [first, first + pages_for(len) as i32];
-        let indptr = behind(self.offset, i32::MAX, &indptr);
-        let lengths = behind(self.offset, i32::MAX, &[len as i32, 0, 0]);
-        let table = behind(self.first_page, 0, &self.table);
-        let table = behind(self.offset, 0, &table);
-        let mut dispatch = bench.dispatch(variant, spec, parts);
-        set(&mut dispatch, "pages_elem_offset", pages_offset as u32);
-        for name in [
-            "page_indptr_elem_offset",
-            "page_values_elem_offset",
-            "length_info_elem_offset",
-        ] {
-            set(&mut dispatch, name, self.offset as u32);
-        }
-        let operands = vec![
-            ("q", Operand::Floats(&self.q)),
-            ("page_indptr", Operand::data(&indptr)),
-            ("page_values", Operand::data(&table)),
-            ("kv_pages", Operand::Floats(&pages)),
-            ("length_info", Operand::data(&lengths)),
-            out,
-        ];
-        bench.run(variant, spec, dispatch, operands)
-    }
-}
-
-pub(crate) fn attention(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-) -> Result<Vec<Judged>> {
-    let attended = &attended.held(variant);
-    let out = ("out", Operand::FloatOutput(spec.q_dim()));
-    let found = attended.run(bench, variant, spec, 0, out)?.values("out");
-    let expected = whole(variant, spec, attended, merges(variant));
-    Ok(vec![Judged::new("out", found, expected)])
-}
-
-/// What attention in one piece (`merges` 0) or in parts (1) must give.
-pub(crate) fn whole(
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-    merges: usize,
-) -> Expected {
-    let form = attention::AttentionForm {
-        score: score_form(variant, spec.head_dim),
-        merges,
-        store: store(variant),
-    };
-    let Attended { q, k, v, .. } = attended.held(variant);
-    let shape = attention::AttentionShape::of(spec);
-    attention::expected(&widen(&q), &widen(&k), &widen(&v), shape, form)
-}
-
-fn partials_len(spec: &ModelSpec, parts: u32) -> usize {
-    spec.num_attention_heads * parts as usize * kernels::kv::partial_len(spec.head_dim)
-}
-
-pub(crate) fn attention_splitk(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    attended: &Attended,
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let attended = &attended.held(variant);
-    let out = ("partials", Operand::FloatOutput(partials_len(spec, parts)));
-    let found = attended.run(bench, variant, spec, parts, out)?;
-    let Attended { q, k, v, .. } = attended;
-    let expected = attention_splitk::expected(
-        &widen(q),
-        &widen(k),
-        &widen(v),
-        attention::AttentionShape::of(spec),
-        parts as usize,
-        score_form(variant, spec.head_dim),
-        merges(variant),
-    );
-    Ok(vec![Judged::new(
-        "partials",
-        found.values("partials"),
-        expected,
-    )])
-}
-
-pub(crate) fn attention_combine(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    partials: &[f32],
-    parts: u32,
-) -> Result<Vec<Judged>> {
-    let dispatch = bench.dispatch(variant, spec, parts);
-    let operands = vec![
-        ("partials", Operand::Floats(partials)),
-        ("out", Operand::FloatOutput(spec.q_dim())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
-    let partials: Vec<f64> = partials.iter().map(|&x| f64::from(x)).collect();
-    let (head_dim, parts) = (spec.head_dim, parts as usize);
-    let expected = attention_combine::expected(&partials, head_dim, parts, store(variant));
-    Ok(vec![Judged::new("out", found, expected)])
 }
 
 // ---- sampling ----

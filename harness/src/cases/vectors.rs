@@ -7,7 +7,7 @@
 use super::{
     bench::{Bench, Judged, model},
     data::{Packed, Values},
-    roles::{self as cases, Attended, Cache},
+    roles::{self as cases, Attended, Cache, Chunk},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
@@ -46,8 +46,10 @@ pub(crate) const VECTORS: &[Vectors] = &[
     of(Role::Attention, DENSE, attention),
     of(Role::AttentionSplitk, DENSE, attention_splitk),
     of(Role::AttentionCombine, DENSE, attention_combine),
+    of(Role::AttentionPrefill, DENSE, attention_prefill),
     of(Role::Int4Matmul, QUANT, int4_matmul),
     of(Role::FusedFfn, DENSE, fused_ffn),
+    of(Role::SiluMul, DENSE, silu_mul),
     of(Role::AddNorm, DENSE, norm),
     of(Role::Rope, DENSE, rope),
     of(Role::QkNorm, DENSE, qk_norm),
@@ -279,7 +281,11 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, golden: &Golden)
     Ok(())
 }
 
-/// A golden query over shuffled pages.
+/// Golden results of one query, and of the queries of a chunk.
+const ONE: &str = "attn.decode.";
+const CHUNK: &str = "attn.chunk.";
+
+/// Golden queries over shuffled pages.
 struct Decode {
     name: String,
     spec: ModelSpec,
@@ -287,9 +293,9 @@ struct Decode {
     out: Vec<f32>,
 }
 
-fn queries(golden: &Golden) -> Result<Vec<Decode>> {
+fn queries(golden: &Golden, kind: &str) -> Result<Vec<Decode>> {
     let mut values = Values(1);
-    let names = results(golden, "attn.decode.", ".out")?;
+    let names = results(golden, kind, ".out")?;
     let query = |name: String| {
         let tensor = |part: &str| golden.f32(&format!("{name}.{part}"));
         let (q, k) = (tensor("q")?, tensor("k")?);
@@ -321,8 +327,31 @@ fn queries(golden: &Golden) -> Result<Vec<Decode>> {
     names.into_iter().map(query).collect()
 }
 
+/// Golden chunks: the newest tokens of a sequence that is cached already.
+fn attention_prefill(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    for Decode {
+        name,
+        spec,
+        attended,
+        out,
+    } in queries(golden, CHUNK)?
+    {
+        let tokens = attended.q.len() / spec.q_dim();
+        let before = attended.k.len() / spec.kv_dim() - tokens;
+        ensure!(tokens > 1, "{name}: a chunk has tokens");
+        let chunk = Chunk {
+            q: attended.q.clone(),
+            positions: (0..tokens).map(|token| (before + token) as i32).collect(),
+            cached: attended,
+        };
+        let judged = cases::attention_prefill(bench, variant, &spec, &chunk)?;
+        require(&judged, "out", &out).with_context(|| name)?;
+    }
+    Ok(())
+}
+
 fn attention(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for query in queries(golden)? {
+    for query in queries(golden, ONE)? {
         let judged = cases::attention(bench, variant, &query.spec, &query.attended)?;
         require(&judged, "out", &query.out).with_context(|| query.name.clone())?;
     }
@@ -333,7 +362,7 @@ const PARTS: [u32; 4] = [2, 3, 8, 16];
 
 /// The parts, and what each form of the combination makes of them.
 fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for query in queries(golden)? {
+    for query in queries(golden, ONE)? {
         let (spec, attended) = (&query.spec, &query.attended);
         for parts in PARTS {
             let case = || format!("{} in {parts} parts", query.name);
@@ -360,7 +389,7 @@ fn attention_splitk(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) ->
 
 /// The combination of the reference's parts.
 fn attention_combine(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for query in queries(golden)? {
+    for query in queries(golden, ONE)? {
         let Attended { q, k, v, .. } = &query.attended;
         let [q, k, v] = [q, k, v].map(|x| widen(x));
         let shape = AttentionShape::of(&query.spec);
@@ -373,6 +402,19 @@ fn attention_combine(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -
         }
     }
     Ok(())
+}
+
+fn silu_mul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
+    let tensor = |part: &str| golden.f32(&format!("swiglu.{part}"));
+    let (gate, up, y) = (tensor("gate")?, tensor("up")?, tensor("y")?);
+    let units = y.shape[1];
+    let rows = gate
+        .data
+        .chunks_exact(units)
+        .zip(up.data.chunks_exact(units));
+    let gate_up: Vec<f32> = rows.flat_map(|(gate, up)| [gate, up].concat()).collect();
+    let judged = cases::silu_mul(bench, variant, units, &gate_up)?;
+    require(&judged, "out", &y.data)
 }
 
 /// `fused_ffn` takes gate and up from its own projection. A weight row with one

@@ -2,15 +2,16 @@
 
 use super::{
     Engine, Program,
+    kept::Cache,
     memory::{POISON, floats, read_guarded},
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kernels::{
     Dispatch, Plan,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
-use reference::numerics::widen;
+use reference::{numerics::widen, roles::kv_quantize_int8::Pages};
 use std::collections::BTreeMap;
 
 /// Operands of one dispatch: inputs before it, outputs after it, in f64.
@@ -24,6 +25,8 @@ pub struct Captured<'p> {
     pub replaced: BTreeMap<Activation, Vec<f64>>,
     /// The layer's pages before and after, where it is bound.
     pub kv: Option<[Vec<f32>; 2]>,
+    /// The same of int8 pages.
+    pub kv_int8: Option<[Pages; 2]>,
 }
 
 /// Selects every dispatch.
@@ -32,9 +35,11 @@ pub const fn every(_: &Dispatch) -> bool {
 }
 
 impl Engine<'_> {
-    /// Runs one token dispatch by dispatch. Before each that `select` takes, its
+    /// Runs the tokens of a program, the first of them at `position`, dispatch by
+    /// dispatch. Before each that `select` takes, its
     /// outputs are filled with NaN, save what it changes in place; after it, the
-    /// guard words behind them must be intact. The others only run.
+    /// guard words behind them and the rows past its last must be intact. The others
+    /// only run.
     ///
     /// # Errors
     /// A device error, a touched guard, or what `visit` returns.
@@ -45,10 +50,14 @@ impl Engine<'_> {
         select: impl Fn(&Dispatch) -> bool,
         mut visit: impl FnMut(Captured<'p>) -> Result<()>,
     ) -> Result<()> {
-        self.memory.require(position + 1)?;
+        let tokens = program.plan.phase.tokens();
         let elem = program.plan.elem;
+        self.memory.require(position + tokens)?;
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.overwrite(Cache::of(&program.plan), position);
+        drop(kept);
         let mut encoder = self.encoder();
-        self.memory.advance(&mut encoder, position);
+        self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;
         for (i, dispatch) in program.plan.dispatches.iter().enumerate() {
             if !select(dispatch) {
@@ -62,18 +71,34 @@ impl Engine<'_> {
                 dispatch.buffers.iter().copied().zip(storage).collect();
             let layer = bound.iter().find_map(|&(buffer, _)| match buffer {
                 Buffer::KvPages { layer } => Some(layer),
-                Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => None,
+                Buffer::KvCodes { .. }
+                | Buffer::KvScales { .. }
+                | Buffer::Param { .. }
+                | Buffer::Activation(_)
+                | Buffer::State(_) => None,
             });
-            let before = layer
-                .map(|l| self.memory.read_kv(self.gpu, l, elem))
-                .transpose()?;
+            let int8_layer = bound.iter().find_map(|&(buffer, _)| match buffer {
+                Buffer::KvCodes { layer } => Some(layer),
+                Buffer::KvPages { .. }
+                | Buffer::KvScales { .. }
+                | Buffer::Param { .. }
+                | Buffer::Activation(_)
+                | Buffer::State(_) => None,
+            });
+            let pages = || -> Result<_> {
+                let plain = layer.map(|l| self.memory.read_kv(self.gpu, l, elem));
+                let int8 = int8_layer.map(|l| self.memory.read_kv_int8(self.gpu, l));
+                Ok((plain.transpose()?, int8.transpose()?))
+            };
+            let before = pages()?;
             let mut replaced = BTreeMap::new();
             for &(buffer, binding) in &bound {
                 let Buffer::Activation(activation) = buffer else {
                     continue;
                 };
                 if binding.in_place {
-                    let held = self.read_activation(&dispatch.label, activation, &program.plan)?;
+                    let held =
+                        self.read_activation(&dispatch.label, activation, &program.plan, false)?;
                     replaced.insert(activation, held);
                 } else if binding.access == Access::ReadWrite {
                     let poison = vec![POISON; self.memory.bytes(buffer, elem) as usize];
@@ -86,22 +111,21 @@ impl Engine<'_> {
             program.record(&mut encoder, Some(i));
             self.gpu.run(&dispatch.label, encoder)?;
             let mut activations = BTreeMap::new();
-            for &(buffer, _) in &bound {
+            for &(buffer, binding) in &bound {
                 if let Buffer::Activation(activation) = buffer {
-                    activations.insert(
-                        activation,
-                        self.read_activation(&dispatch.label, activation, &program.plan)?,
-                    );
+                    let output = binding.access == Access::ReadWrite && !binding.in_place;
+                    let plan = &program.plan;
+                    let held = self.read_activation(&dispatch.label, activation, plan, output)?;
+                    activations.insert(activation, held);
                 }
             }
-            let after = layer
-                .map(|l| self.memory.read_kv(self.gpu, l, elem))
-                .transpose()?;
+            let after = pages()?;
             visit(Captured {
                 dispatch,
                 activations,
                 replaced,
-                kv: before.zip(after).map(|(before, after)| [before, after]),
+                kv: before.0.zip(after.0).map(<[_; 2]>::from),
+                kv_int8: before.1.zip(after.1).map(<[_; 2]>::from),
             })?;
         }
         Ok(())
@@ -112,6 +136,7 @@ impl Engine<'_> {
         label: &str,
         activation: Activation,
         plan: &Plan,
+        output: bool,
     ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
         let what = format!("{label}: {activation:?}");
@@ -120,7 +145,11 @@ impl Engine<'_> {
         let bytes = self.memory.bytes(name, plan.elem);
         let data = read_guarded(self.gpu, &what, buffer, bytes)?;
         let mut values = widen(&floats(&data, elem));
-        values.truncate(activation_len(self.weights.spec(), activation, plan.splits));
+        let (spec, tokens) = (self.weights.spec(), plan.phase.tokens());
+        let rest = values.split_off(activation_len(spec, activation, plan.splits, tokens));
+        if output && rest.iter().any(|x| !x.is_nan()) {
+            bail!("{label}: {activation:?}: written past its last row");
+        }
         Ok(values)
     }
 }

@@ -1,17 +1,25 @@
 //! Every buffer of a model on the GPU, by its name in the plan.
 
+use super::kept::Kept;
 use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
 use kernels::{
     Elem,
-    kv::{PAGE_SIZE, pages_for},
+    kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
-    plan::{Activation, Buffer, Part, State, activation_len},
+    plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
-use reference::Checkpoint;
-use std::collections::BTreeMap;
+use reference::{
+    Checkpoint, Numerics,
+    numerics::widen,
+    roles::{
+        kv_append,
+        kv_quantize_int8::{self, Pages},
+    },
+};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 /// Bytes behind every activation that no kernel may touch.
 pub const GUARD_BYTES: u64 = 64;
@@ -21,18 +29,29 @@ pub(crate) const POISON: u8 = 0xFF;
 /// Distance of the fields of the per-token state: the largest alignment that
 /// WebGPU allows an adapter to ask for.
 const FIELD: u64 = 256;
-/// Bytes of one position's entry in the step table: position, pages, length.
+/// Bytes of one position's entry in the step table: positions from it on, pages,
+/// length.
 const STEP: u64 = 3 * FIELD;
 /// Most parts of split-K attention that partials are allocated for.
 const MAX_SPLITS: usize = 16;
 
+/// A buffer, and its type where a plan's type of activations decides it.
+type Key = (Buffer, Option<Elem>);
+
+fn key(name: Buffer, elem: Elem) -> Key {
+    let typed = match name {
+        Buffer::Param { part, .. } => part == Part::Vector,
+        Buffer::Activation(_) | Buffer::KvPages { .. } => true,
+        Buffer::KvCodes { .. } | Buffer::KvScales { .. } | Buffer::State(_) => false,
+    };
+    (name, typed.then_some(elem))
+}
+
 /// The buffers.
 #[derive(Debug)]
 pub struct Memory {
-    /// Matrices and state: with their bytes, as a kernel sees them.
-    shared: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
-    /// What a plan's type of activations decides.
-    typed: BTreeMap<Elem, Typed>,
+    /// With their bytes, as a kernel sees them.
+    buffers: BTreeMap<Key, (wgpu::Buffer, u64)>,
     /// Matrices that a plan takes as textures.
     textures: BTreeMap<Buffer, wgpu::TextureView>,
     /// Position, page count and length of the current token.
@@ -41,18 +60,14 @@ pub struct Memory {
     steps: wgpu::Buffer,
     prompt: wgpu::Buffer,
     generated: wgpu::Buffer,
+    /// The KV buffers as they were at the last snapshot.
+    snapshot: BTreeMap<Key, wgpu::Buffer>,
     context: usize,
+    /// What the KV cache holds.
+    pub(super) kept: RefCell<Kept>,
     /// Page table: page of the sequence to page of the cache.
     pub page_table: Vec<u32>,
     spec: ModelSpec,
-}
-
-/// Activations, vectors and the KV cache in one type.
-#[derive(Debug)]
-struct Typed {
-    buffers: BTreeMap<Buffer, (wgpu::Buffer, u64)>,
-    snapshot: Vec<wgpu::Buffer>,
-    layer_bytes: u64,
 }
 
 /// Bytes of a buffer or a copy that holds `bytes`: WebGPU counts in words.
@@ -84,14 +99,15 @@ impl Memory {
         }
         gpu.guarded("allocating the model", || {
             let mut memory = Self {
-                shared: BTreeMap::new(),
-                typed: BTreeMap::new(),
+                buffers: BTreeMap::new(),
                 textures: BTreeMap::new(),
                 state: empty(gpu, "state", STEP),
                 steps: upload(gpu, "steps", &step_table(context)),
                 prompt: empty(gpu, "prompt", 4 * context as u64),
                 generated: empty(gpu, "generated", 4 * context as u64),
+                snapshot: BTreeMap::new(),
                 context,
+                kept: RefCell::default(),
                 page_table,
                 spec: spec.clone(),
             };
@@ -121,75 +137,58 @@ impl Memory {
                         size
                     );
                 }
-                let key = Buffer::Param {
+                let name = Buffer::Param {
                     layer,
                     tensor,
                     part,
                 };
-                self.shared
-                    .insert(key, (upload(gpu, "weights", bytes), size));
+                self.buffers
+                    .insert((name, None), (upload(gpu, "weights", bytes), size));
             }
         }
         Ok(())
     }
 
-    /// Makes what `plan` binds and is not there yet: textures, and buffers of its
-    /// type.
+    /// Makes what `plan` binds and is not there yet: vectors and activations of its
+    /// type, textures, KV buffers.
     pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
         weights: &Checkpoint,
         plan: &kernels::Plan,
     ) -> Result<()> {
-        if !self.typed.contains_key(&plan.elem) {
-            let typed = gpu.guarded("allocating activations", || {
-                Ok(self.of_type(gpu, weights, plan.elem))
+        let made = key(Buffer::Activation(Activation::Normed), plan.elem);
+        if !self.buffers.contains_key(&made) {
+            gpu.guarded("allocating activations", || {
+                self.vectors(gpu, weights, plan.elem);
+                self.activations(gpu, plan.elem);
+                Ok(())
             })?;
-            self.typed.insert(plan.elem, typed);
         }
-        self.textures(gpu, weights, plan)
+        self.textures(gpu, weights, plan)?;
+        self.caches(gpu, plan)
     }
 
-    fn of_type(&self, gpu: &Gpu, weights: &Checkpoint, elem: Elem) -> Typed {
-        let element = elem.bytes() as u64;
-        let layer_bytes = self.layer_elements() as u64 * element;
-        let mut typed = Typed {
-            buffers: BTreeMap::new(),
-            snapshot: Vec::new(),
-            layer_bytes,
-        };
+    fn vectors(&mut self, gpu: &Gpu, weights: &Checkpoint, elem: Elem) {
         for (layer, tensor) in self.spec.tensors() {
             if let Shape::Matrix { .. } = self.spec.shape(tensor) {
                 continue;
             }
-            let key = Buffer::Param {
+            let values: Vec<f32> = weights
+                .vector(layer, tensor)
+                .iter()
+                .map(|x| x.to_f32())
+                .collect();
+            let bytes = bytes_of(&values, elem);
+            let size = padded(bytes.len() as u64);
+            let name = Buffer::Param {
                 layer,
                 tensor,
                 part: Part::Vector,
             };
-            let values = weights.vector(layer, tensor);
-            let wide: Vec<f32>;
-            let bytes: &[u8] = match elem {
-                Elem::F16 => bytemuck::cast_slice(values),
-                Elem::F32 => {
-                    wide = values.iter().map(|x| x.to_f32()).collect();
-                    bytemuck::cast_slice(&wide)
-                }
-            };
-            let size = padded(bytes.len() as u64);
-            typed
-                .buffers
-                .insert(key, (upload(gpu, "weights", bytes), size));
+            self.buffers
+                .insert(key(name, elem), (upload(gpu, "weights", &bytes), size));
         }
-        self.activations(gpu, elem, &mut typed);
-        for layer in 0..self.spec.num_hidden_layers {
-            let buffer = with_guard(gpu, "kv", layer_bytes);
-            typed
-                .buffers
-                .insert(Buffer::KvPages { layer }, (buffer, layer_bytes));
-            typed.snapshot.push(empty(gpu, "kv snapshot", layer_bytes));
-        }
-        typed
     }
 
     /// Uploads the matrices that `plan` takes as textures and that are not yet.
@@ -211,12 +210,41 @@ impl Memory {
         Ok(())
     }
 
+    /// Makes the KV buffers that `plan` binds and that are not yet: a model has
+    /// those of the formats that are in use.
+    fn caches(&mut self, gpu: &Gpu, plan: &kernels::Plan) -> Result<()> {
+        let pages = pages_for(self.context);
+        let plain = self.spec.kv_layout();
+        let int8 = plain.int8();
+        for &name in plan.dispatches.iter().flat_map(|d| &d.buffers) {
+            let bytes = match name {
+                Buffer::KvPages { .. } => pages * plain.page_stride() * plan.elem.bytes(),
+                Buffer::KvCodes { .. } => pages * int8.page_words() * 4,
+                Buffer::KvScales { .. } => pages * int8.page_scales() * 2,
+                Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => continue,
+            } as u64;
+            let key = key(name, plan.elem);
+            if self.buffers.contains_key(&key) {
+                continue;
+            }
+            let [buffer, snapshot] = gpu.guarded("allocating the KV cache", || {
+                Ok([
+                    with_guard(gpu, "kv", bytes),
+                    empty(gpu, "kv snapshot", bytes),
+                ])
+            })?;
+            self.buffers.insert(key, (buffer, bytes));
+            self.snapshot.insert(key, snapshot);
+        }
+        Ok(())
+    }
+
     /// The texture of a matrix.
     pub(super) fn texture(&self, name: Buffer) -> &wgpu::TextureView {
         &self.textures[&name]
     }
 
-    fn activations(&self, gpu: &Gpu, elem: Elem, typed: &mut Typed) {
+    fn activations(&mut self, gpu: &Gpu, elem: Elem) {
         use Activation::{
             Attention, Delta, Ffn, K, Logits, Normed, Partials, Q, Qkv, Residual, V, WideLogits,
         };
@@ -236,12 +264,11 @@ impl Memory {
             WideLogits,
         ] {
             let element = activation.elem(elem).bytes() as u64;
-            let elements = activation_len(&self.spec, activation, MAX_SPLITS) as u64;
+            let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;
             let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
-            typed
-                .buffers
-                .insert(Buffer::Activation(activation), (buffer, bytes));
+            self.buffers
+                .insert(key(Buffer::Activation(activation), elem), (buffer, bytes));
         }
     }
 
@@ -249,7 +276,8 @@ impl Memory {
         let inv_freq: Vec<f32> = self.spec.inv_freq().iter().map(|&f| f as f32).collect();
         let table = bytemuck::cast_slice(&self.page_table);
         let mut add = |state, buffer, bytes| {
-            self.shared.insert(Buffer::State(state), (buffer, bytes));
+            self.buffers
+                .insert((Buffer::State(state), None), (buffer, bytes));
         };
         add(
             State::InvFreq,
@@ -261,7 +289,8 @@ impl Memory {
             upload(gpu, "page_values", table),
             table.len() as u64,
         );
-        add(State::Token, empty(gpu, "token", 4), 4);
+        let ids = 4 * MAX_CHUNK as u64;
+        add(State::Token, empty(gpu, "token", ids), ids);
     }
 
     /// Positions that fit.
@@ -279,48 +308,48 @@ impl Memory {
         Ok(())
     }
 
-    fn held(&self, name: Buffer, elem: Elem) -> Option<&(wgpu::Buffer, u64)> {
-        let shared = self.shared.get(&name);
-        shared.or_else(|| self.typed.get(&elem)?.buffers.get(&name))
-    }
-
-    /// The buffer of a name that is not part of the per-token state block, in a
-    /// plan of this type.
+    /// The buffer of a name that is not part of the per-token state block, in a plan
+    /// of this type, which was prepared.
     pub(super) fn buffer(&self, name: Buffer, elem: Elem) -> &wgpu::Buffer {
-        let held = self.held(name, elem);
-        &held.expect("an arm of this type was made").0
+        &self.buffers[&key(name, elem)].0
     }
 
-    /// The current token's buffer.
-    pub(super) fn token(&self) -> &wgpu::Buffer {
-        &self.shared[&Buffer::State(State::Token)].0
+    /// The current tokens.
+    pub(super) fn tokens(&self) -> &wgpu::Buffer {
+        &self.buffers[&(Buffer::State(State::Token), None)].0
     }
 
     /// Bytes that a kernel sees of a buffer.
     pub(super) fn bytes(&self, name: Buffer, elem: Elem) -> u64 {
-        self.held(name, elem).map_or(FIELD, |&(_, bytes)| bytes)
+        let held = self.buffers.get(&key(name, elem));
+        held.map_or(FIELD, |&(_, bytes)| bytes)
     }
 
     /// What a binding of `name` is bound to: an activation with its guard, since
     /// a write outside a binding is dropped and would never touch it.
     pub(super) fn binding(&self, name: Buffer, elem: Elem) -> wgpu::BufferBinding<'_> {
         let field = match name {
-            Buffer::State(State::PositionMap) => Some((0, 4)),
+            Buffer::State(State::PositionMap) => Some((0, 4 * MAX_CHUNK as u64)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
             Buffer::State(State::LengthInfo) => Some((2, 12)),
             Buffer::Param { .. }
             | Buffer::Activation(_)
             | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
             | Buffer::State(State::Token | State::PageValues | State::InvFreq) => None,
         };
         let (buffer, offset, size) = match field {
             Some((field, size)) => (&self.state, field * FIELD, size),
             None => {
-                let held = self.held(name, elem);
-                let (buffer, bytes) = held.expect("an arm of this type was made");
+                let (buffer, bytes) = &self.buffers[&key(name, elem)];
                 let guard = match name {
                     Buffer::Activation(_) => GUARD_BYTES,
-                    Buffer::Param { .. } | Buffer::KvPages { .. } | Buffer::State(_) => 0,
+                    Buffer::Param { .. }
+                    | Buffer::KvPages { .. }
+                    | Buffer::KvCodes { .. }
+                    | Buffer::KvScales { .. }
+                    | Buffer::State(_) => 0,
                 };
                 (buffer, 0, *bytes + guard)
             }
@@ -332,14 +361,22 @@ impl Memory {
         }
     }
 
-    pub(super) fn advance(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        encoder.copy_buffer_to_buffer(
-            &self.steps,
-            position as u64 * STEP,
-            &self.state,
-            0,
-            Some(STEP),
-        );
+    /// Makes `tokens` tokens from `position` on the current ones: pages and length are
+    /// those of the last, whose row is the first.
+    pub(super) fn advance(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        position: usize,
+        tokens: usize,
+    ) {
+        let last = (position + tokens - 1) as u64;
+        let mut copy = |from: u64, to: u64, bytes: u64| {
+            encoder.copy_buffer_to_buffer(&self.steps, from, &self.state, to, Some(bytes));
+        };
+        copy(last * STEP, 0, STEP);
+        if tokens > 1 {
+            copy(position as u64 * STEP, 4, 4 * (tokens as u64 - 1));
+        }
     }
 
     pub(super) fn write_prompt(&self, gpu: &Gpu, prompt: &[u32]) {
@@ -347,13 +384,19 @@ impl Memory {
             .write_buffer(&self.prompt, 0, bytemuck::cast_slice(prompt));
     }
 
-    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.token();
-        encoder.copy_buffer_to_buffer(&self.prompt, 4 * position as u64, token, 0, Some(4));
+    /// Makes the prompt's ids at `positions` the current tokens, the last in the first
+    /// row.
+    pub(super) fn feed_prompt(&self, encoder: &mut wgpu::CommandEncoder, positions: Range<usize>) {
+        let token = self.tokens();
+        let (start, last) = (4 * positions.start as u64, 4 * (positions.end as u64 - 1));
+        encoder.copy_buffer_to_buffer(&self.prompt, last, token, 0, Some(4));
+        if last > start {
+            encoder.copy_buffer_to_buffer(&self.prompt, start, token, 4, Some(last - start));
+        }
     }
 
     pub(super) fn log_token(&self, encoder: &mut wgpu::CommandEncoder, position: usize) {
-        let token = self.token();
+        let token = self.tokens();
         encoder.copy_buffer_to_buffer(token, 0, &self.generated, 4 * position as u64, Some(4));
     }
 
@@ -369,7 +412,7 @@ impl Memory {
         }
     }
 
-    /// Remembers the KV cache as it is now, that of every type.
+    /// Remembers the KV cache as it is now.
     ///
     /// # Errors
     /// A device error.
@@ -377,11 +420,12 @@ impl Memory {
         self.copy_kv(gpu, |kv, snapshot| (kv, snapshot))
     }
 
-    /// Restores the KV cache to the last snapshot, by a GPU copy.
+    /// Restores the KV cache to the last snapshot, by a GPU copy; no prompt reuses it.
     ///
     /// # Errors
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
+        self.forget();
         self.copy_kv(gpu, |kv, snapshot| (snapshot, kv))
     }
 
@@ -393,49 +437,114 @@ impl Memory {
         let mut encoder = gpu
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        for typed in self.typed.values() {
-            for (layer, snapshot) in typed.snapshot.iter().enumerate() {
-                let (kv, _) = &typed.buffers[&Buffer::KvPages { layer }];
-                let (from, to) = ends(kv, snapshot);
-                encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(typed.layer_bytes));
-            }
+        for (key, snapshot) in &self.snapshot {
+            let (kv, bytes) = &self.buffers[key];
+            let (from, to) = ends(kv, snapshot);
+            encoder.copy_buffer_to_buffer(from, 0, to, 0, Some(padded(*bytes)));
         }
         gpu.run("copying the KV cache", encoder)
     }
 
-    /// Overwrites every layer's pages with the same values: in cache order, one
-    /// layer's worth.
-    pub fn fill_kv(&self, gpu: &Gpu, values: &[f32]) {
-        for (elem, typed) in &self.typed {
-            let halves: Vec<f16>;
-            let bytes: &[u8] = match elem {
-                Elem::F16 => {
-                    halves = values.iter().map(|&x| f16::from_f32(x)).collect();
-                    bytemuck::cast_slice(&halves)
-                }
-                Elem::F32 => bytemuck::cast_slice(values),
+    /// Overwrites every layer's pages with the same keys and values, [`Self::layer_elements`]
+    /// in the order of plain pages, quantised where the cache is int8. No prompt
+    /// reuses them.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn fill_kv(&self, gpu: &Gpu, values: &[f32]) -> Result<()> {
+        self.forget();
+        let int8 = self.quantised(values)?;
+        for key in self.snapshot.keys() {
+            let bytes = match *key {
+                (Buffer::KvCodes { .. }, _) => bytemuck::cast_slice(&int8.codes).to_vec(),
+                (Buffer::KvScales { .. }, _) => bytemuck::cast_slice(&int8.scales).to_vec(),
+                (_, elem) => bytes_of(values, elem.unwrap_or(Elem::F32)),
             };
-            for layer in 0..self.spec.num_hidden_layers {
-                let (buffer, _) = &typed.buffers[&Buffer::KvPages { layer }];
-                gpu.queue
-                    .write_buffer(buffer, 0, &bytes[..typed.layer_bytes as usize]);
-            }
+            gpu.queue.write_buffer(&self.buffers[key].0, 0, &bytes);
         }
+        Ok(())
     }
 
-    /// Elements of one layer's pages.
+    /// Lets no prompt reuse what the KV cache holds.
+    pub fn forget(&self) {
+        self.kept.borrow_mut().forget();
+    }
+
+    /// The tokens whose keys and values the cache holds, from position 0 on.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn kept(&self, gpu: &Gpu) -> Result<Vec<u32>> {
+        let kept = self.kept.borrow();
+        let tokens = kept.tokens();
+        let logged = match tokens.iter().position(Option::is_none) {
+            // The id of a position is logged at the one before.
+            Some(first) => self.generated(gpu, first - 1, tokens.len() - first)?,
+            None => vec![],
+        };
+        let first = tokens.len() - logged.len();
+        let known = tokens.iter().enumerate();
+        Ok(known
+            .map(|(at, token)| token.unwrap_or_else(|| logged[at - first]))
+            .collect())
+    }
+
+    /// Plain pages as int8 pages of the same order.
+    fn quantised(&self, values: &[f32]) -> Result<Pages> {
+        if values.len() != self.layer_elements() {
+            bail!(
+                "expected {} elements of KV cache, found {}",
+                self.layer_elements(),
+                values.len()
+            );
+        }
+        let pages = pages_for(self.context);
+        let layout = self.spec.kv_layout();
+        let identity: Vec<u32> = (0..pages as u32).collect();
+        let positions = pages * PAGE_SIZE;
+        let gather = |side| kv_append::gather(values, layout, &identity, side, positions);
+        let (k, v) = (widen(&gather(Side::K)?), widen(&gather(Side::V)?));
+        let row = self.spec.kv_dim();
+        let mut int8 = Pages::filled(layout.int8(), pages, 0, f16::ZERO);
+        for (position, (k, v)) in k.chunks_exact(row).zip(v.chunks_exact(row)).enumerate() {
+            let [k, v] = [k, v].map(|x| {
+                kv_quantize_int8::compute(x, layout.head_dim, Numerics::Faithful(Elem::F16))
+            });
+            int8.write(layout.int8(), &identity, position as i32, [&k, &v])?;
+        }
+        Ok(int8)
+    }
+
+    /// Elements of one layer's plain pages.
     pub fn layer_elements(&self) -> usize {
         pages_for(self.context) * self.spec.kv_layout().page_stride()
     }
 
-    /// Reads one layer's pages as they lie.
+    /// Reads one layer's plain pages as they lie.
     ///
     /// # Errors
     /// A device error.
     pub fn read_kv(&self, gpu: &Gpu, layer: usize, elem: Elem) -> Result<Vec<f32>> {
-        let name = Buffer::KvPages { layer };
-        let bytes = gpu.read(self.buffer(name, elem), 0, self.bytes(name, elem))?;
+        let bytes = self.read_cache(gpu, key(Buffer::KvPages { layer }, elem))?;
         Ok(floats(&bytes, elem))
+    }
+
+    /// Reads one layer's int8 pages as they lie.
+    ///
+    /// # Errors
+    /// As [`Self::read_kv`].
+    pub fn read_kv_int8(&self, gpu: &Gpu, layer: usize) -> Result<Pages> {
+        let codes = self.read_cache(gpu, (Buffer::KvCodes { layer }, None))?;
+        let scales = self.read_cache(gpu, (Buffer::KvScales { layer }, None))?;
+        Ok(Pages {
+            codes: bytemuck::pod_collect_to_vec(&codes),
+            scales: bytemuck::pod_collect_to_vec(&scales),
+        })
+    }
+
+    fn read_cache(&self, gpu: &Gpu, key: Key) -> Result<Vec<u8>> {
+        let (buffer, bytes) = &self.buffers[&key];
+        gpu.read(buffer, 0, *bytes)
     }
 }
 
@@ -447,6 +556,17 @@ pub(crate) fn floats(bytes: &[u8], elem: Elem) -> Vec<f32> {
             halves.into_iter().map(f16::to_f32).collect()
         }
         Elem::F32 => bytemuck::pod_collect_to_vec(bytes),
+    }
+}
+
+/// Values as a buffer of a type holds them.
+pub(crate) fn bytes_of(values: &[f32], elem: Elem) -> Vec<u8> {
+    match elem {
+        Elem::F16 => {
+            let halves: Vec<f16> = values.iter().map(|&x| f16::from_f32(x)).collect();
+            bytemuck::cast_slice(&halves).to_vec()
+        }
+        Elem::F32 => bytemuck::cast_slice(values).to_vec(),
     }
 }
 
@@ -504,7 +624,12 @@ pub(crate) fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
     Ok(texture.create_view(&wgpu::TextureViewDescriptor::default()))
 }
 
-/// Position, page count and length of every position, at their offsets.
+const _: () = assert!(
+    4 * MAX_CHUNK as u64 <= FIELD,
+    "the positions of a chunk fit their field"
+);
+
+/// The positions from every position on, its page count and length, at their offsets.
 fn step_table(context: usize) -> Vec<u8> {
     let mut table = vec![0_u8; context * STEP as usize];
     for (position, entry) in table.chunks_exact_mut(STEP as usize).enumerate() {
@@ -512,7 +637,9 @@ fn step_table(context: usize) -> Vec<u8> {
         let mut put = |at: usize, value: i32| {
             entry[at..at + 4].copy_from_slice(&value.to_le_bytes());
         };
-        put(0, position as i32);
+        for row in 0..MAX_CHUNK {
+            put(4 * row, (position + row) as i32);
+        }
         put(FIELD as usize + 4, pages);
         put(2 * FIELD as usize, position as i32 + 1);
     }

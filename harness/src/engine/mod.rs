@@ -7,24 +7,29 @@
 //! compute pass per token, bind groups prebuilt, no allocation in the loop.
 
 mod capture;
+mod kept;
 mod memory;
+mod prefill;
 mod program;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
-pub(crate) use memory::{POISON, floats, padded, read_guarded, texture, with_guard};
+pub(crate) use memory::{POISON, bytes_of, floats, padded, read_guarded, texture, with_guard};
+pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};
+use kept::Cache;
 use kernels::{
     Phase, Plan, Settings,
+    plan::{chunk_positions, chunks},
 };
 use program::Pipelines;
 use reference::Checkpoint;
 use results::record::Span;
-use std::{collections::BTreeMap, time::Instant};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Instant};
 
 /// A model on the GPU.
 #[derive(Debug)]
@@ -35,7 +40,7 @@ pub struct Engine<'a> {
     pub weights: &'a Checkpoint,
     /// The buffers.
     pub memory: Memory,
-    pipelines: Pipelines,
+    pipelines: Rc<RefCell<Pipelines>>,
 }
 
 /// One choice of flags, compiled: what decodes and what prefills.
@@ -43,13 +48,11 @@ pub struct Engine<'a> {
 pub struct Arm {
     /// A decoded token.
     pub decode: Program,
-    /// A prompt token.
-    pub prefill: Program,
-    /// The last prompt token, with head and argmax.
-    pub prefill_last: Program,
+    /// A prompt.
+    pub prefill: Prefill,
 }
 
-/// Tokens of one submit: enough to hide the submit, few enough to stay
+/// Decoded tokens of one submit: enough to hide the submit, few enough to stay
 /// interruptible on a slow adapter.
 const TOKENS_PER_SUBMIT: usize = 4;
 
@@ -72,7 +75,7 @@ impl<'a> Engine<'a> {
             gpu,
             weights,
             memory,
-            pipelines: Pipelines::default(),
+            pipelines: Rc::default(),
         })
     }
 
@@ -81,35 +84,35 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// When no plan can be made or a shader is refused.
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
-        let mut program = |phase| -> Result<Program> {
-            let plan = Plan::build(self.weights.spec(), settings, &self.gpu.features, phase)?;
-            self.memory.prepare(self.gpu, self.weights, &plan)?;
-            Program::new(
-                self.gpu,
-                &self.memory,
-                &mut self.pipelines,
-                self.weights.spec(),
-                plan,
-            )
-        };
-        Ok(Arm {
-            decode: program(Phase::Decode)?,
-            prefill: program(Phase::Prefill { head: false })?,
-            prefill_last: program(Phase::Prefill { head: true })?,
-        })
+        let pipelines = self.pipelines.clone();
+        self.compiled(settings, pipelines)
     }
 
-    /// The decode chain of a choice of flags from pipelines of its own: the
-    /// control, which shares no compiled code with [`Self::arm`].
+    /// A choice of flags from pipelines of its own: the control, which shares no
+    /// compiled code with [`Self::arm`].
     ///
     /// # Errors
     /// As [`Self::arm`].
-    pub fn control(&mut self, settings: &Settings) -> Result<Program> {
+    pub fn control(&mut self, settings: &Settings) -> Result<Arm> {
+        self.compiled(settings, Rc::default())
+    }
+
+    fn compiled(&mut self, settings: &Settings, pipelines: Rc<RefCell<Pipelines>>) -> Result<Arm> {
         let spec = self.weights.spec();
-        let plan = Plan::build(spec, settings, &self.gpu.features, Phase::Decode)?;
-        self.memory.prepare(self.gpu, self.weights, &plan)?;
-        let mut pipelines = Pipelines::default();
-        Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)
+        let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
+        let decode = plan(Phase::Decode)?;
+        // Every size of chunk takes the same matrices as textures.
+        let (tokens, head) = (1, true);
+        let prompt = plan(Phase::Prefill { tokens, head })?;
+        for plan in [&decode, &prompt] {
+            self.memory.prepare(self.gpu, self.weights, plan)?;
+        }
+        let mut made = pipelines.borrow_mut();
+        let decode = Program::new(self.gpu, &self.memory, &mut made, spec, decode)?;
+        drop(made);
+        let prefill = Prefill::new(settings, pipelines);
+        self.prefill_program(&prefill, tokens, head)?;
+        Ok(Arm { decode, prefill })
     }
 
     /// SHA-256 of the text of every shader that `programs` dispatch, by variant id.
@@ -117,38 +120,8 @@ impl<'a> Engine<'a> {
         programs
             .iter()
             .flat_map(|p| p.plan.variants())
-            .filter_map(|v| Some((v.id(), self.pipelines.sha256(v)?.to_owned())))
+            .filter_map(|v| Some((v.id(), self.pipelines.borrow().sha256(v)?.to_owned())))
             .collect()
-    }
-
-    /// Runs a prompt from position 0 and returns the wall time in nanoseconds.
-    /// The token after it lies in the token buffer.
-    ///
-    /// # Errors
-    /// An empty or too long prompt, or a device error.
-    pub fn prefill(&self, arm: &Arm, prompt: &[u32]) -> Result<u64> {
-        if prompt.is_empty() {
-            bail!("the prompt has no tokens; expected at least one");
-        }
-        self.memory.require(prompt.len())?;
-        self.memory.write_prompt(self.gpu, prompt);
-        let start = Instant::now();
-        for (chunk, positions) in chunks(0, prompt.len()).into_iter().enumerate() {
-            let mut encoder = self.encoder();
-            for position in positions {
-                self.memory.feed_prompt(&mut encoder, position);
-                let program = if position + 1 == prompt.len() {
-                    &arm.prefill_last
-                } else {
-                    &arm.prefill
-                };
-                self.encode(&mut encoder, program, position);
-            }
-            self.gpu
-                .run("prefill", encoder)
-                .with_context(|| format!("prompt chunk {chunk}"))?;
-        }
-        Ok(nanos(start))
     }
 
     /// Decodes `tokens` greedily from `position`, the position of the token in
@@ -158,10 +131,13 @@ impl<'a> Engine<'a> {
     /// Past the end of the context, or a device error.
     pub fn decode(&self, program: &Program, position: usize, tokens: usize) -> Result<Decoded> {
         self.memory.require(position + tokens)?;
+        if tokens == 0 {
+            bail!("no tokens to decode; expected at least one");
+        }
         let mut spans = Vec::new();
         let mut dispatches = 0;
         let start = Instant::now();
-        for positions in chunks(position, tokens) {
+        for positions in chunks(position..position + tokens, TOKENS_PER_SUBMIT) {
             let span_start = Instant::now();
             let span_context = positions.start;
             let span_tokens = positions.len();
@@ -177,6 +153,9 @@ impl<'a> Engine<'a> {
                 wall_ns: nanos(span_start),
             });
         }
+        let cache = Cache::of(&program.plan);
+        let mut kept = self.memory.kept.borrow_mut();
+        kept.decoded(cache, position, tokens);
         Ok(Decoded {
             wall_ns: nanos(start),
             dispatches,
@@ -197,33 +176,51 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// A device error.
     pub fn token(&self) -> Result<u32> {
-        let bytes = self.gpu.read(self.memory.token(), 0, 4)?;
-        Ok(bytemuck::pod_read_unaligned(&bytes))
+        Ok(self.rows(1)?[0])
+    }
+
+    /// Tokens of the first `count` rows.
+    pub(crate) fn rows(&self, count: usize) -> Result<Vec<u32>> {
+        let buffer = self.memory.tokens();
+        let bytes = self.gpu.read(buffer, 0, 4 * count as u64)?;
+        Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
 
     /// Replaces the token that is fed next.
     pub fn set_token(&self, token: u32) {
-        let buffer = self.memory.token();
-        self.gpu.queue.write_buffer(buffer, 0, &token.to_le_bytes());
+        self.set_tokens(&[token]);
     }
 
-    /// The logits that a program's head gave.
+    /// Replaces the tokens that are fed next, given in the order of their positions.
+    pub fn set_tokens(&self, tokens: &[u32]) {
+        let rows: Vec<u32> = chunk_positions(0, tokens.len())
+            .map(|at| tokens[at])
+            .collect();
+        let buffer = self.memory.tokens();
+        let bytes = bytemuck::cast_slice(&rows);
+        self.gpu.queue.write_buffer(buffer, 0, bytes);
+        self.memory.kept.borrow_mut().set(tokens);
+    }
+
+    /// The logits that the head of a plan gave last.
     ///
     /// # Errors
-    /// A program without a head, or a device error.
-    pub fn logits(&self, program: &Program) -> Result<Vec<f64>> {
-        let logits = program.plan.logits().context("the program has no head")?;
-        self.read_activation("logits", logits, &program.plan)
+    /// A plan without a head, or a device error.
+    pub fn logits(&self, plan: &Plan) -> Result<Vec<f64>> {
+        let logits = plan.logits().context("the plan has no head")?;
+        self.read_activation("logits", logits, plan, false)
     }
 
-    /// Records one token and returns the number of dispatches recorded.
+    /// Records the tokens of a program, the first of them at `position`, and returns
+    /// the number of dispatches recorded.
     fn encode(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         program: &Program,
         position: usize,
     ) -> u64 {
-        self.memory.advance(encoder, position);
+        let tokens = program.plan.phase.tokens();
+        self.memory.advance(encoder, position, tokens);
         program.record(encoder, None)
     }
 
@@ -247,11 +244,4 @@ pub struct Decoded {
 
 fn nanos(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn chunks(from: usize, count: usize) -> Vec<std::ops::Range<usize>> {
-    (from..from + count)
-        .step_by(TOKENS_PER_SUBMIT)
-        .map(|start| start..(start + TOKENS_PER_SUBMIT).min(from + count))
-        .collect()
 }

@@ -2,11 +2,11 @@
 
 use super::{Mutant, mutant};
 
-const QUANT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
+const QUANT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
 const WORD: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
-const SCALARX: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg"];
 const WIDE: &[&str] = &["int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4"];
 const VEC4X: &[&str] = &["int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4", "fused_ffn_tiled_sg"];
+const SCALARX: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg"];
 const PACKED: &[&str] = &[
     "int4_matmul_row_vec4",
     "qkv_fused_row_vec4",
@@ -18,6 +18,25 @@ const TEXTURE: &[&str] = &[
     "fused_ffn_row_texture",
 ];
 const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
+const TREE_BATCHED: &[&str] = &["int4_matmul_batched_dyn", "fused_ffn_batched_dyn"];
+const BATCHED_MM: &[&str] = &[
+    "int4_matmul_batched_dyn",
+    "int4_matmul_batched_dyn_row_vec4",
+    "int4_matmul_batched_dyn_row_texture",
+];
+const BATCHED_FFN: &[&str] = &[
+    "fused_ffn_batched_dyn",
+    "fused_ffn_batched_dyn_row_vec4",
+    "fused_ffn_batched_dyn_row_texture",
+];
+const BATCHED: &[&str] = &[
+    "int4_matmul_batched_dyn",
+    "int4_matmul_batched_dyn_row_vec4",
+    "int4_matmul_batched_dyn_row_texture",
+    "fused_ffn_batched_dyn",
+    "fused_ffn_batched_dyn_row_vec4",
+    "fused_ffn_batched_dyn_row_texture",
+];
 const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
 const NORMS: &[&str] = &["rms_norm", "add_norm"];
 const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
@@ -25,18 +44,30 @@ const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
 const QK_NORM: &[&str] = &["qk_norm"];
 const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
 const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg"];
+const EVERY_QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture"];
+const SCRATCH: &[&str] = &["qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture"];
 const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
 const FFN: &[&str] = &["fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
-const ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_sg", "attention_splitk_sg"];
-const TREE_ATT: &[&str] = &["attention", "attention_splitk"];
-const ROW_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4"];
-const WHOLE: &[&str] = &["attention", "attention_row_vec4", "attention_sg"];
+const ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_prefill", "attention_prefill_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
+const TREE_ATT: &[&str] = &["attention", "attention_splitk", "attention_int8", "attention_prefill", "attention_prefill_int8"];
+const ROW_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_int8_row_vec4", "attention_prefill_row_vec4", "attention_prefill_int8_row_vec4"];
+const PLAIN_ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_prefill", "attention_prefill_row_vec4", "attention_sg", "attention_splitk_sg"];
+const PLAIN_TREE: &[&str] = &["attention", "attention_splitk", "attention_prefill"];
+const PLAIN_ROW: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_prefill_row_vec4"];
+const INT8_ATT: &[&str] = &["attention_int8", "attention_int8_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4"];
+const INT8_TREE: &[&str] = &["attention_int8", "attention_prefill_int8"];
+const INT8_ROW: &[&str] = &["attention_int8_row_vec4", "attention_prefill_int8_row_vec4"];
+const ONE_QUERY: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
+const CHUNK: &[&str] = &["attention_prefill", "attention_prefill_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4"];
+const WHOLE: &[&str] = &["attention", "attention_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_sg"];
 const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4", "attention_splitk_sg"];
 const COMBINE: &[&str] = &["attention_combine"];
 const EMBEDDING: &[&str] = &["embedding"];
 const ROPE: &[&str] = &["rope"];
 const KV_APPEND: &[&str] = &["kv_append"];
+const KV_QUANTIZE: &[&str] = &["kv_quantize_int8"];
+const SILU_MUL: &[&str] = &["silu_mul"];
 const ARGMAX: &[&str] = &["argmax"];
 const ZERO_POINT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "embedding"];
 const SG_MM_1: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4"];
@@ -49,7 +80,9 @@ const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
 const SG_ATT: &[&str] = &["attention_sg", "attention_splitk_sg"];
 const SG_MATRIX: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
 const SG_SUM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "attention_sg", "attention_splitk_sg"];
-const BLOCK_ATT: &[&str] = &["attention", "attention_splitk", "attention_sg", "attention_splitk_sg"];
+const BLOCK_ATT: &[&str] = &["attention", "attention_splitk", "attention_int8", "attention_prefill", "attention_prefill_int8", "attention_sg", "attention_splitk_sg"];
+const PLAIN_BLOCK: &[&str] = &["attention", "attention_splitk", "attention_prefill", "attention_sg", "attention_splitk_sg"];
+const ROW_OR_SG_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_int8_row_vec4", "attention_prefill_row_vec4", "attention_prefill_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
 const SG_ARGMAX: &[&str] = &["argmax_sg"];
 const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
 const STRIDED_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8"];
@@ -123,19 +156,45 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_f16_logits_4", &["int4_matmul_f32_tiled", "int4_matmul_f32_tiled_vec4h", "int4_matmul_f32_tiled_vec4"], "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))"),
     mutant("sg_f16_logits_8", &["int4_matmul_f32_tiled8", "int4_matmul_f32_tiled8_vec4h", "int4_matmul_f32_tiled8_vec4"], "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))"),
     mutant("argmax_f16_logits", &["argmax_f32", "argmax_f32_sg"], "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
+    // several vectors
+    mutant("batched_rows_unguarded", BATCHED_MM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < token_count()", "token < token_count()"),
+    mutant("batched_units_unguarded", BATCHED_FFN, "units past the last are stored", "unit < u.packGridDimX && token < token_count()", "token < token_count()"),
+    mutant("batched_tokens_unguarded", BATCHED_MM, "tokens past the last are stored", "row < u.packGridDimX && token < token_count()", "row < u.packGridDimX"),
+    mutant("batched_ffn_tokens_unguarded", BATCHED_FFN, "tokens past the last are stored", "unit < u.packGridDimX && token < token_count()", "unit < u.packGridDimX"),
+    mutant("batched_token_stride", BATCHED, "a token's activations are taken to be one load longer", "activations(tokens.y * loads + i, at)", "activations(tokens.y * (loads + 1u) + i, at)"),
+    mutant("batched_token_repeated", BATCHED, "the last token of a tile has the activations of the one before", "activations(tokens.w * loads + i, at)", "activations(tokens.z * loads + i, at)"),
+    mutant("batched_tiles_overlap", BATCHED, "tiles hold three tokens", "return at.wg.y * 4u;", "return at.wg.y * 3u;"),
+    mutant("batched_first_tile", BATCHED, "every tile is the first", "return at.wg.y * 4u;", "return 0u;"),
+    mutant("batched_output_stride", BATCHED_MM, "a token's outputs are stored one row further", "out[token * u.packGridDimX + row]", "out[token * (u.packGridDimX + 1u) + row]"),
+    mutant("batched_ffn_output_stride", BATCHED_FFN, "a token's outputs are stored one unit further", "out[token * FFN_DIM + unit]", "out[token * (FFN_DIM + 1) + unit]"),
+    mutant("batched_tile_transposed", &["int4_matmul_batched_dyn"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
+    mutant("batched_gate_and_up_swapped", &["fused_ffn_batched_dyn"], "the gate is multiplied and the up projection gates", "sums[0][n][t], sums[0][n + 2u][t]", "sums[0][n + 2u][t], sums[0][n][t]"),
+    mutant("batched_gate_and_up_swapped_row", &["fused_ffn_batched_dyn_row_vec4", "fused_ffn_batched_dyn_row_texture"], "the gate is multiplied and the up projection gates", "gate[n][t], up[n][t]", "up[n][t], gate[n][t]"),
+    mutant("batched_silu_is_sigmoid", BATCHED_FFN, "the gate is not multiplied", "Act(gate / (1.0 + exp(-gate)) * up)", "Act(1.0 / (1.0 + exp(-gate)) * up)"),
+    mutant("batched_tail_skipped", &["int4_matmul_batched_dyn"], "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("batched_tail_skipped_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
+    mutant("batched_f16_accumulator", &["int4_matmul_batched_dyn"], "sums of an invocation are rounded to f16", "sum[0] += dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "sum[0] = vec4<f32>(vec4<f16>(sum[0] + dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_f16_accumulator_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "sums of an invocation are rounded to f16", "low_sums[0] += dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums[0] = vec4<f32>(vec4<f16>(low_sums[0] + dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_barrier_before_tree", TREE_BATCHED, "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
+    mutant("batched_barrier_in_tree", TREE_BATCHED, "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
+    mutant("batched_tree_starts_low", TREE_BATCHED, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
+    mutant("batched_fold_ignored", BATCHED, "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
     // qkv_fused
-    mutant("qkv_rope_sign", QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
-    mutant("qkv_rope_transposed", QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),
-    mutant("qkv_rope_on_values", QKV, "values are rotated too", "rows.x < Q_DIM + KV_DIM && p < HALF_ROTARY", "p < HALF_ROTARY"),
-    mutant("qkv_rope_whole_head", QKV, "the part of a head past rotary_dim is rotated too", "rows.x < Q_DIM + KV_DIM && p < HALF_ROTARY", "rows.x < Q_DIM + KV_DIM"),
-    mutant("qkv_unrotated_rows", QKV, "pairs past rotary_dim overlap", "ROTARY_DIM + 2u * (p - HALF_ROTARY)", "ROTARY_DIM + (p - HALF_ROTARY)"),
-    mutant("qkv_position_offset", QKV, "the position in front of the sequence's is taken", "position_map[u.position_map_elem_offset]", "position_map[0]"),
+    mutant("qkv_rope_sign", EVERY_QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
+    mutant("qkv_rope_transposed", EVERY_QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),
+    mutant("qkv_rope_on_values", EVERY_QKV, "values are rotated too", "rows.x < Q_DIM + KV_DIM && p < HALF_ROTARY", "p < HALF_ROTARY"),
+    mutant("qkv_rope_whole_head", EVERY_QKV, "the part of a head past rotary_dim is rotated too", "rows.x < Q_DIM + KV_DIM && p < HALF_ROTARY", "rows.x < Q_DIM + KV_DIM"),
+    mutant("qkv_unrotated_rows", EVERY_QKV, "pairs past rotary_dim overlap", "ROTARY_DIM + 2u * (p - HALF_ROTARY)", "ROTARY_DIM + (p - HALF_ROTARY)"),
+    mutant("qkv_position_offset", EVERY_QKV, "the position in front of the sequence's is taken", "position_map[u.position_map_elem_offset]", "position_map[0]"),
     mutant("qkv_page_off_by_one", QKV, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),
     mutant("qkv_page_table_ignored", QKV, "pages are taken in their order, not in the table's", "let page = u32(page_values[position / PAGE_SIZE]);", "let page = position / PAGE_SIZE;"),
     mutant("qkv_pages_offset", QKV, "the offset of the pages is left out", "slot_index(position) + u32(u.pages_elem_offset)", "slot_index(position)"),
     mutant("qkv_values_over_keys", QKV, "values are stored over keys", "    at += V_PAGE_OFFSET;\n", ""),
     mutant("qkv_swapped_keys_and_values", QKV, "keys are stored as values and values as keys", "    at += V_PAGE_OFFSET;\n  }", "  } else {\n    at += V_PAGE_OFFSET;\n  }"),
     mutant("qkv_head_offset", QKV, "heads are taken to lie side by side in a slot", "kv_row.x / HEAD_DIM * HEAD_PAGE_STRIDE", "kv_row.x / HEAD_DIM * HEAD_DIM"),
+    mutant("scratch_swapped", SCRATCH, "keys are stored as values and values as keys", "if (rows.x < KV_DIM) {", "if (rows.x >= KV_DIM) {"),
+    mutant("scratch_pair_exchanged", SCRATCH, "the halves of a pair of keys are exchanged", "k_out[rows.x] = Act(values.x);\n    k_out[rows.y] = Act(values.y);", "k_out[rows.x] = Act(values.y);\n    k_out[rows.y] = Act(values.x);"),
+    mutant("scratch_values_place", SCRATCH, "values are stored behind the keys", "v_out[rows.x - KV_DIM]", "v_out[rows.x]"),
     mutant("qkv_f16_accumulator_row", ROW_QKV, "sums of an invocation are rounded to f16", "low += dot_rows(low_rows, i, D_PACKED, D_SCALES, a);", "low = vec4<f32>(vec4<f16>(low + dot_rows(low_rows, i, D_PACKED, D_SCALES, a)));"),
     mutant("qkv_tail_skipped", STRIDED_D, "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("qkv_tail_skipped_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "the last load of a row is dropped", "i < D_PACKED / LOAD_WORDS; i++", "i < D_PACKED / LOAD_WORDS - 1u; i++"),
@@ -153,37 +212,60 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("ffn_last_units_unguarded_row", ROW_FFN, "invocations past the last unit store too", "if (units[n] < u.packGridDimX) {", "if (units[n] < u.packGridDimX + THREADS) {"),
     // attention
-    mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "(head / GQA_GROUP)", "(head % KV_HEADS)"),
-    mutant("kv_head_offset", ATT, "heads are taken to lie side by side in a slot", "(head / GQA_GROUP) * HEAD_PAGE_STRIDE", "(head / GQA_GROUP) * HEAD_DIM"),
-    mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[head * HEAD_DIM + dim]) * u.sm_scale", "f32(q[head * HEAD_DIM + dim])"),
+    mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "head / GQA_GROUP", "head % KV_HEADS"),
+    mutant("kv_head_offset", PLAIN_ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
+    mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[first + dim]) * u.sm_scale", "f32(q[first + dim])"),
     mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "eight.high * u.sm_scale", "eight.high"),
     mutant("rescale_inverted", BLOCK_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
     mutant("rescale_inverted_row", ROW_ATT, "sums so far are scaled up where they must be scaled down", "exp(before - largest)", "exp(largest - before)"),
     mutant("denominator_not_rescaled", TREE_ATT, "the denominator keeps the weights of an older maximum", "    denominator *= rescale;\n", ""),
-    mutant("denominator_not_rescaled_row", &["attention_row_vec4", "attention_splitk_row_vec4", "attention_sg", "attention_splitk_sg"], "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
+    mutant("denominator_not_rescaled_row", ROW_OR_SG_ATT, "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
     mutant("sums_not_rescaled", BLOCK_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
-    mutant("sums_not_rescaled_row", ROW_ATT, "the sums keep the weights of an older maximum", "sums[i] * rescale + weight", "sums[i] + weight"),
+    mutant("sums_not_rescaled_row", PLAIN_ROW, "the sums keep the weights of an older maximum", "(*sums)[i] * rescale + weight", "(*sums)[i] + weight"),
     mutant("maximum_from_zero", ATT, "the running maximum starts at zero", "const EMPTY_MAX = -50000.0;", "const EMPTY_MAX = 0.0;"),
     mutant("weight_without_maximum", BLOCK_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("weight_without_maximum_row", ROW_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
-    mutant("attention_f16_accumulator", TREE_ATT, "sums over positions are rounded to f16", "sums[d] += weight * f32(kv_pages[at + d * THREADS]);", "sums[d] = f32(f16(sums[d] + weight * f32(kv_pages[at + d * THREADS])));"),
-    mutant("attention_f16_accumulator_row", ROW_ATT, "sums over positions are rounded to f16", "sums[i] = sums[i] * rescale + weight * eight.low;", "sums[i] = vec4<f32>(vec4<f16>(sums[i] * rescale + weight * eight.low));"),
-    mutant("f16_score", TREE_ATT, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
-    mutant("values_are_keys", BLOCK_ATT, "keys are summed, not values", "kv_base + V_PAGE_OFFSET + slot_index(start + j)", "kv_base + slot_index(start + j)"),
-    mutant("values_are_keys_row", ROW_ATT, "keys are summed, not values", "at + V_PAGE_OFFSET / 8 + i / 2u", "at + i / 2u"),
-    mutant("keys_and_values_swapped", TREE_ATT, "scores are formed with values", "let at = kv_base + slot_index(start + tid);", "let at = kv_base + V_PAGE_OFFSET + slot_index(start + tid);"),
-    mutant("page_off_by_one", ATT, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
-    mutant("page_table_ignored", ATT, "pages are taken in their order, not in the table's", "u32(page_values[entry])", "(position / PAGE_SIZE)"),
-    mutant("first_page_ignored", ATT, "the sequence's pages are taken from the start of the table", "u32(u.page_values_elem_offset) + first_page() +", "u32(u.page_values_elem_offset) +"),
-    mutant("table_offset_ignored", ATT, "the offset of the page table is left out", "u32(u.page_values_elem_offset) + first_page()", "first_page()"),
-    mutant("slot_stride", ATT, "slots are taken to hold every head", "(position % PAGE_SIZE) * HEAD_DIM", "(position % PAGE_SIZE) * KV_DIM"),
+    mutant("attention_f16_accumulator", PLAIN_BLOCK, "sums over positions are rounded to f16", "(*sums)[d] += weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]);", "(*sums)[d] = f32(f16((*sums)[d] + weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])));"),
+    mutant("attention_f16_accumulator_row", PLAIN_ROW, "sums over positions are rounded to f16", "(*sums)[i] = (*sums)[i] * rescale + weight * eight.low;", "(*sums)[i] = vec4<f32>(vec4<f16>((*sums)[i] * rescale + weight * eight.low));"),
+    mutant("f16_score", PLAIN_TREE, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
+    mutant("values_are_keys", PLAIN_BLOCK, "keys are summed, not values", "kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]", "kv_pages[at + d * THREADS + tid]"),
+    mutant("values_are_keys_row", PLAIN_ROW, "keys are summed, not values", "(at + V_PAGE_OFFSET) / 8u + i / 2u", "at / 8u + i / 2u"),
+    mutant("keys_and_values_swapped", PLAIN_TREE, "scores are formed with values", "f32(kv_pages[at + dim])", "f32(kv_pages[at + V_PAGE_OFFSET + dim])"),
+    mutant("page_off_by_one", ONE_QUERY, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
+    mutant("page_table_ignored", ONE_QUERY, "pages are taken in their order, not in the table's", "u32(page_values[entry])", "(position / PAGE_SIZE)"),
+    mutant("first_page_ignored", ONE_QUERY, "the sequence's pages are taken from the start of the table", "u32(u.page_values_elem_offset) + first_page() +", "u32(u.page_values_elem_offset) +"),
+    mutant("table_offset_ignored", ONE_QUERY, "the offset of the page table is left out", "u32(u.page_values_elem_offset) + first_page()", "first_page()"),
+    mutant("slot_stride", PLAIN_ATT, "slots are taken to hold every head", "(position % PAGE_SIZE) * HEAD_DIM", "(position % PAGE_SIZE) * KV_DIM"),
+    mutant("pages_offset_ignored", ONE_QUERY, "the offset of the pages is left out", "return u32(u.pages_elem_offset);", "return 0u;"),
+    mutant("int8_head_offset", INT8_ATT, "heads are taken to have one slot each", "kv_head * KV_SCALES_HEAD_STRIDE", "kv_head * 2u"),
+    mutant("int8_slot_stride", INT8_ATT, "keys and values are taken to have one scale", "(position % PAGE_SIZE) * 2u", "(position % PAGE_SIZE)"),
+    mutant("int8_scales_offset_ignored", &["attention_int8", "attention_int8_row_vec4"], "the offset of the scales is left out", "return u32(u.scales_elem_offset);", "return 0u;"),
+    mutant("int8_score_unscaled", INT8_ATT, "a score is of codes, not of keys", "return score * scale(at);", "return score;"),
+    mutant("int8_score_of_value_scale", INT8_ATT, "a score has the scale of the values", "return score * scale(at);", "return score * scale(at + 1u);"),
+    mutant("int8_value_of_key_scale", INT8_ATT, "values have the scale of the keys", "weight * scale(at + 1u)", "weight * scale(at)"),
+    mutant("int8_values_are_keys", INT8_TREE, "keys are summed, not values", "kv_pages[first_word(at + 1u) + dim / 4u]", "kv_pages[first_word(at) + dim / 4u]"),
+    mutant("int8_values_are_keys_row", INT8_ROW, "keys are summed, not values", "kv_pages[first_word(at + 1u) / 4u + i / 4u]", "kv_pages[first_word(at) / 4u + i / 4u]"),
+    mutant("int8_unsigned_keys", INT8_ATT, "codes are taken for unsigned", "unpack4xI8(word)", "unpack4xU8(word)"),
+    mutant("int8_unsigned_values", INT8_TREE, "codes of values are taken for unsigned", "bitcast<i32>(kv_pages", "(kv_pages"),
+    mutant("int8_code_order", INT8_TREE, "codes are taken from the high end of a word", "8u * (dim % 4u)", "8u * (3u - dim % 4u)"),
+    mutant("int8_half_of_keys", INT8_TREE, "the second half of a head's words is not read", "i < KV_I8_WORDS; i++", "i < KV_I8_WORDS / 2u; i++"),
+    mutant("int8_sums_not_rescaled_row", INT8_ROW, "some sums keep the weights of an older maximum", "(*sums)[i + 3u] * rescale", "(*sums)[i + 3u]"),
+    mutant("int8_word_order_row", INT8_ROW, "two words of a load are exchanged", "dot((*query)[i], codes(words.x))", "dot((*query)[i], codes(words.y))"),
+    mutant("chunk_page_off_by_one", CHUNK, "the last slot of a page is read from the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),
+    mutant("chunk_page_table_ignored", CHUNK, "pages are taken in their order, not in the table's", "u32(page_values[position / PAGE_SIZE])", "(position / PAGE_SIZE)"),
+    mutant("chunk_sees_the_future", CHUNK, "a token attends to the one after it", "u32(position_map[token] + 1)", "u32(position_map[token] + 2)"),
+    mutant("chunk_misses_itself", CHUNK, "a token does not attend to itself", "u32(position_map[token] + 1)", "u32(position_map[token])"),
+    mutant("chunk_sees_the_chunk", CHUNK, "every token attends to what the last one does", "u32(position_map[token] + 1)", "u32(position_map[u.seq_len - 1u] + 1)"),
+    mutant("chunk_padding_stored", CHUNK, "a padded token is stored", "  if (denominator <= 0.0) {\n    return;\n  }\n", ""),
+    mutant("chunk_length_ignored", CHUNK, "tokens past the chunk's length are stored", "  if (token >= u.seq_len) {\n    return vec2<u32>(0u);\n  }\n", ""),
+    mutant("chunk_row_stride", CHUNK, "rows of queries are taken to hold keys and values too", "token * Q_DIM", "token * QKV_DIM"),
     mutant("last_position_dropped", WHOLE, "the newest position is not attended to", "vec2<u32>(0u, length())", "vec2<u32>(0u, length() - 1u)"),
     mutant("first_position_dropped", WHOLE, "the first position is not attended to", "vec2<u32>(0u, length())", "vec2<u32>(1u, length())"),
     mutant("position_past_the_end", WHOLE, "a slot past the sequence is attended to", "vec2<u32>(0u, length())", "vec2<u32>(0u, length() + 1u)"),
     mutant("barrier_after_query", TREE_ATT, "scores are formed before the query is loaded", "* u.sm_scale;\n  }\n  workgroupBarrier();", "* u.sm_scale;\n  }"),
     mutant("barrier_after_scores", TREE_ATT, "the maximum is taken before every score is stored", "scores[tid] = score;\n    workgroupBarrier();", "scores[tid] = score;"),
     mutant("barrier_after_weights", TREE_ATT, "values are summed before every weight is stored", "weights[tid] = exp(score - largest);\n    workgroupBarrier();", "weights[tid] = exp(score - largest);"),
-    mutant("barrier_before_merge", ROW_ATT, "invocations are merged before each has stored its part", "[dim % 4u];\n  }\n  workgroupBarrier();", "[dim % 4u];\n  }").needs_other_hardware("a workgroup of 8 is one vector of the software driver, whose lanes store before any of them reads"),
+    mutant("barrier_before_merge", PLAIN_ROW, "invocations are merged before each has stored its part", "[dim % 4u];\n  }\n  workgroupBarrier();", "[dim % 4u];\n  }").needs_other_hardware("a workgroup of 8 is one vector of the software driver, whose lanes store before any of them reads"),
     mutant("merge_without_maximum", ROW_ATT, "invocations are merged relative to their own maximum", "largest = max(largest, maxima[j]);", "largest = max(largest, maxima[tid]);"),
     mutant("merge_weight_missing", ROW_ATT, "denominators are merged without their weight", "denominator += denominators[j] * weight;", "denominator += denominators[j];"),
     mutant("merge_outputs_unweighted", ROW_ATT, "outputs are merged without their weight", "outputs[j * HEAD_DIM + d * THREADS + tid] * weight;", "outputs[j * HEAD_DIM + d * THREADS + tid];"),
@@ -199,19 +281,18 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("partial_output_place", SPLIT, "outputs are stored one place too early", "partials[at + 2u + d * THREADS + tid]", "partials[at + 1u + d * THREADS + tid]"),
     mutant("empty_part_not_returned", &["attention_splitk_row_vec4", "attention_row_vec4"], "an empty part is not left early", "  if (range.x >= range.y) {\n    store(head, wg.x, tid, EMPTY_MAX, 0.0, &merged);\n    return;\n  }\n", "").equivalent("the loop does not run, every maximum is EMPTY_MAX and every sum zero, so the same is stored after the merge"),
     // attention by subgroup
-    mutant("sg_score_unscaled", SG_ATT, "scores are not divided by the root of the head's width", "f32(q[head * HEAD_DIM + d * THREADS + tid]) * u.sm_scale", "f32(q[head * HEAD_DIM + d * THREADS + tid])"),
-    mutant("sg_query_order", SG_ATT, "dimensions of the query are taken in the order of invocations", "q[head * HEAD_DIM + d * THREADS + tid]", "q[head * HEAD_DIM + tid * DIMS + d]"),
+    mutant("sg_score_unscaled", SG_ATT, "scores are not divided by the root of the head's width", "f32(q[first + d * THREADS + tid]) * u.sm_scale", "f32(q[first + d * THREADS + tid])"),
+    mutant("sg_query_order", SG_ATT, "dimensions of the query are taken in the order of invocations", "q[first + d * THREADS + tid]", "q[first + tid * DIMS + d]"),
     mutant("sg_score_last_subgroup", SG_ATT, "the last subgroup's part of a score is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n        score"),
     mutant("sg_score_of_32", SG_ATT, "a score is taken to be one subgroup's sum", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < 1u; i++) {\n        score"),
-    mutant("sg_f16_score", SG_ATT, "scores are summed in f16", "product += query[d] * f32(kv_pages[key + d * THREADS]);", "product = f32(f16(product + query[d] * f32(kv_pages[key + d * THREADS])));"),
+    mutant("sg_f16_score", SG_ATT, "scores are summed in f16", "product += (*query)[d] * f32(kv_pages[at + d * THREADS + tid]);", "product = f32(f16(product + (*query)[d] * f32(kv_pages[at + d * THREADS + tid])));"),
     mutant("sg_maximum_last_subgroup", SG_ATT, "the last subgroup's maximum is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n      block", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n      block"),
     mutant("sg_own_maximum", SG_ATT, "one invocation's score is taken for its subgroup's maximum", "let subgroup_largest = subgroupMax(score);", "let subgroup_largest = score;"),
-    mutant("sg_keys_and_values", SG_ATT, "scores are formed with values", "let key = kv_base + slot_index(start + j);", "let key = kv_base + V_PAGE_OFFSET + slot_index(start + j);"),
+    mutant("sg_keys_and_values", SG_ATT, "scores are formed with values", "f32(kv_pages[at + d * THREADS + tid])", "f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])"),
     mutant("sg_barrier_after_parts", SG_ATT, "scores are added before every subgroup has stored its part", "score_parts[at.subgroup][j] = part;\n      }\n    }\n    workgroupBarrier();", "score_parts[at.subgroup][j] = part;\n      }\n    }"),
     mutant("sg_barrier_after_maxima", SG_ATT, "the maximum is taken before every subgroup has stored its own", "maxima[at.subgroup] = subgroup_largest;\n    }\n    workgroupBarrier();", "maxima[at.subgroup] = subgroup_largest;\n    }"),
     mutant("sg_barrier_after_weights", SG_ATT, "values are summed before every weight is stored", "weights[tid] = weight;\n    workgroupBarrier();", "weights[tid] = weight;"),
     mutant("sg_idle_weight", SG_ATT, "an invocation past the block adds to the denominator", "select(0.0, exp(score - largest), tid < count)", "exp(score - largest)").equivalent("its score is -50000, whose exponential is zero beside every score above -49890"),
-    mutant("sg_f16_values", SG_ATT, "sums over positions are rounded to f16", "sums[d] += weights[j] * f32(kv_pages[value + d * THREADS]);", "sums[d] = f32(f16(sums[d] + weights[j] * f32(kv_pages[value + d * THREADS])));"),
     // attention_combine
     mutant("combine_weight_missing", COMBINE, "parts are added without the weight of their maximum", "let weight = exp(partials[at] - largest);", "let weight = 1.0;"),
     mutant("combine_weight_inverted", COMBINE, "parts are weighted by the inverse", "exp(partials[at] - largest)", "exp(largest - partials[at])"),
@@ -291,6 +372,34 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("append_head_offset", KV_APPEND, "heads are taken to lie side by side in a slot", "head * HEAD_PAGE_STRIDE", "head * HEAD_DIM"),
     mutant("append_pages_offset", KV_APPEND, "the offset of the pages is left out", "+ u32(u.pages_elem_offset) + dim", "+ dim"),
     mutant("append_unguarded", KV_APPEND, "invocations past the last element store too", " || i >= u32(u.ntoken) * KV_DIM", ""),
+    // kv_quantize_int8
+    mutant("quantize_padding", KV_QUANTIZE, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),
+    mutant("quantize_page_off_by_one", KV_QUANTIZE, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),
+    mutant("quantize_page_table_ignored", KV_QUANTIZE, "pages are taken in their order, not in the table's", "let page = u32(page_values[position / PAGE_SIZE]);", "let page = position / PAGE_SIZE;"),
+    mutant("quantize_swapped", KV_QUANTIZE, "keys are stored as values and values as keys", "if (side == 0u) {", "if (side == 1u) {"),
+    mutant("quantize_head_stride", KV_QUANTIZE, "heads are taken to have one slot each", "head * KV_SCALES_HEAD_STRIDE", "head * 2u"),
+    mutant("quantize_32_words", KV_QUANTIZE, "one word of each invocation is written, whatever the width of a head", "  for (var i = tid; i < KV_I8_WORDS; i += THREADS) {", "  for (var i = tid; i < min(KV_I8_WORDS, THREADS); i += THREADS) {"),
+    mutant("quantize_truncates", KV_QUANTIZE, "codes are rounded towards zero", "round(x / scale)", "trunc(x / scale)"),
+    mutant("quantize_by_stored_scale", KV_QUANTIZE, "codes are of the scale as it is stored", "round(x / scale)", "round(x / f32(f16(scale)))"),
+    mutant("quantize_by_128", KV_QUANTIZE, "the scale is of codes up to 128", "largest[0] / 127.0", "largest[0] / 128.0"),
+    mutant("quantize_without_floor", KV_QUANTIZE, "a head of zeros is divided by zero", "max(largest[0] / 127.0, 1e-8)", "largest[0] / 127.0"),
+    mutant("quantize_signed_maximum", KV_QUANTIZE, "the largest value is taken, not the largest magnitude", "max(most, abs(element(side, first + dim)))", "max(most, element(side, first + dim))"),
+    mutant("quantize_maximum_of_threads", KV_QUANTIZE, "one value of each invocation is looked at", "dim < HEAD_DIM; dim += THREADS", "dim < THREADS; dim += THREADS"),
+    mutant("quantize_tree_starts_low", KV_QUANTIZE, "half of the maxima are left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
+    mutant("quantize_barrier_before_tree", KV_QUANTIZE, "the tree starts before every maximum is stored", "largest[tid] = most;\n  workgroupBarrier();", "largest[tid] = most;"),
+    mutant("quantize_barrier_in_tree", KV_QUANTIZE, "a level of the tree starts before the one above is done", "largest[tid + width]);\n    }\n    workgroupBarrier();", "largest[tid + width]);\n    }"),
+    mutant("quantize_unclamped", KV_QUANTIZE, "codes are not clamped", "clamp(round(x / scale), vec4<f32>(-127.0), vec4<f32>(127.0))", "round(x / scale)").equivalent("the scale is that of the largest magnitude, so a quotient is 127 within the division's accuracy, and rounds to 127"),
+    mutant("quantize_pages_offset", KV_QUANTIZE, "the offset of the codes is left out", "u32(u.pages_elem_offset) + at * KV_I8_WORDS", "at * KV_I8_WORDS"),
+    mutant("quantize_scales_offset", KV_QUANTIZE, "the offset of the scales is left out", "kv_scales[u32(u.scales_elem_offset) + at]", "kv_scales[at]"),
+    mutant("quantize_unguarded", KV_QUANTIZE, "workgroups past the last head store too", "  if (wg.x >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    // silu_mul
+    mutant("silu_mul_swapped", SILU_MUL, "the gate multiplies silu of up", "Act(gate / (1.0 + exp(-gate)) * up)", "Act(up / (1.0 + exp(-up)) * gate)"),
+    mutant("silu_mul_without_negation", SILU_MUL, "silu of the wrong sign", "exp(-gate)", "exp(gate)"),
+    mutant("silu_mul_rounded_early", SILU_MUL, "silu is rounded before it is multiplied", "Act(gate / (1.0 + exp(-gate)) * up)", "Act(gate / (1.0 + exp(-gate))) * Act(up)"),
+    mutant("silu_mul_row_stride", SILU_MUL, "every row is the first", "let at = i / FFN_DIM * 2u * FFN_DIM + i % FFN_DIM;", "let at = i % FFN_DIM;"),
+    mutant("silu_mul_interleaved", SILU_MUL, "gates and ups are taken in turn", "gate_up[at + FFN_DIM]", "gate_up[at + 1u]"),
+    mutant("silu_mul_fold_ignored", SILU_MUL, "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
+    mutant("silu_mul_unguarded", SILU_MUL, "invocations past the last element store too", " || i >= u.seq_len * FFN_DIM", ""),
     // argmax
     mutant("tie_to_highest_in_tree", ARGMAX, "the highest index wins a tie between invocations", "best_index[other] < best_index[tid]", "best_index[other] > best_index[tid]"),
     mutant("tie_ignored_in_tree", ARGMAX, "a tie between invocations goes to the lower invocation", "if (greater || tie) {", "if (greater) {"),

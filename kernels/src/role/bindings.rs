@@ -30,6 +30,10 @@ pub enum Element {
     /// A matrix product or a logit: as an activation, or f32 where the variant
     /// says so.
     Output,
+    /// Words of four int8 codes of cached keys or values, grouped by the load axis.
+    KvCodes,
+    /// Scale of the codes of a head: f16.
+    KvScale,
     /// `f32`.
     F32,
     /// `i32`.
@@ -133,11 +137,11 @@ const fn f32_field(name: &'static str) -> UniformField {
     }
 }
 
-use Element::{Activation, F32, I32, Output, Packed, Scale, WideActivation};
+use Element::{Activation, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation};
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
-/// the workbench adds (the page table of the writers, the RoPE frequencies)
-/// stands after it.
+/// the workbench adds (the page table of the writers, the RoPE frequencies, the
+/// positions of a chunk) stands after it.
 pub(super) const fn of(role: Role) -> &'static [Binding] {
     match role {
         Role::Embedding => {
@@ -172,6 +176,21 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("position_map", I32, "[1]"),
                     uniform("{}"),
                     read("page_values", I32, "[pages]"),
+                    read("inv_freq", F32, "[HALF_ROTARY]"),
+                ]
+            }
+        }
+        Role::QkvFusedScratch => {
+            const {
+                &[
+                    read_write("q_out", Activation, "[Q]"),
+                    read_write("k_out", Activation, "[KV]"),
+                    read_write("v_out", Activation, "[KV]"),
+                    read("x", WideActivation, "[D]"),
+                    read("scales", Scale, "[Q+2KV, D/32]"),
+                    read("weights", Packed, "[Q+2KV, D/8]"),
+                    read("position_map", I32, "[1]"),
+                    uniform("{}"),
                     read("inv_freq", F32, "[HALF_ROTARY]"),
                 ]
             }
@@ -211,6 +230,45 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::AttentionInt8 => {
+            const {
+                &[
+                    read("q", WideActivation, "[Q]"),
+                    read("page_indptr", I32, "[2]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", KvCodes, "[pages, KVH, 16, 2, HD/4]"),
+                    read("kv_scales", KvScale, "[pages, KVH, 16, 2]"),
+                    read("length_info", I32, "[3]"),
+                    read_write("out", Activation, "[Q]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::AttentionPrefillInt8 => {
+            const {
+                &[
+                    read("q", WideActivation, "[T, Q]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", KvCodes, "[pages, KVH, 16, 2, HD/4]"),
+                    read("kv_scales", KvScale, "[pages, KVH, 16, 2]"),
+                    read_write("out", Activation, "[T, Q]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
+                ]
+            }
+        }
+        Role::AttentionPrefill => {
+            const {
+                &[
+                    read("q", WideActivation, "[T, Q]"),
+                    read("page_values", I32, "[pages]"),
+                    read("kv_pages", WideActivation, "[pages, 2, KVH, 16, HD]"),
+                    read_write("out", Activation, "[T, Q]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
+                ]
+            }
+        }
         Role::Int4Matmul => {
             const {
                 &[
@@ -233,6 +291,15 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::SiluMul => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, F]"),
+                    read("gate_up", Activation, "[T, 2F]"),
+                    uniform("{}"),
+                ]
+            }
+        }
         Role::AddNorm => {
             const {
                 &[
@@ -251,6 +318,19 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("k", Activation, "[T, KV]"),
                     read("v", Activation, "[T, KV]"),
                     update("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("position_map", I32, "[T]"),
+                    uniform("{}"),
+                    read("page_values", I32, "[pages]"),
+                ]
+            }
+        }
+        Role::KvQuantizeInt8 => {
+            const {
+                &[
+                    read("k", Activation, "[T, KV]"),
+                    read("v", Activation, "[T, KV]"),
+                    update("kv_pages", KvCodes, "[pages, KVH, 16, 2, HD/4]"),
+                    update("kv_scales", KvScale, "[pages, KVH, 16, 2]"),
                     read("position_map", I32, "[T]"),
                     uniform("{}"),
                     read("page_values", I32, "[pages]"),
@@ -309,7 +389,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
 /// Fields of a role's uniform struct, in order.
 pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
     match role {
-        Role::Embedding | Role::QkNorm | Role::QkNormRopeAppend => {
+        Role::Embedding | Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
             const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
         }
         Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
@@ -353,6 +433,43 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
             }
         }
         Role::AttentionCombine => const { &[u32_field("num_splits")] },
+        Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
+            const { &[u32_field("seq_len"), f32_field("sm_scale")] }
+        }
+        Role::QkvFusedScratch => {
+            const {
+                &[
+                    i32_field("position_map_elem_offset"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::AttentionInt8 => {
+            const {
+                &[
+                    i32_field("B"),
+                    i32_field("max_num_pages"),
+                    i32_field("nnz_pages"),
+                    i32_field("pages_elem_offset"),
+                    i32_field("page_indptr_elem_offset"),
+                    i32_field("page_values_elem_offset"),
+                    i32_field("length_info_elem_offset"),
+                    i32_field("scales_elem_offset"),
+                    f32_field("sm_scale"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::KvQuantizeInt8 => {
+            const {
+                &[
+                    i32_field("position_map_elem_offset"),
+                    i32_field("pages_elem_offset"),
+                    i32_field("scales_elem_offset"),
+                    u32_field("packGridDimX"),
+                ]
+            }
+        }
         Role::Int4Matmul => {
             const {
                 &[
@@ -384,5 +501,24 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
             }
         }
         Role::Argmax => &[],
+    }
+}
+
+/// The same for a variant of `Batch::Dynamic`: a matrix role's with `M_ROWS`, the
+/// vectors of the dispatch; every other role has its own field for its tokens.
+pub(super) const fn batched_uniform_of(role: Role) -> &'static [UniformField] {
+    match role {
+        Role::Int4Matmul => {
+            const {
+                &[
+                    u32_field("K_PACKED"),
+                    u32_field("SCALES_PER_ROW"),
+                    u32_field("packGridDimX"),
+                    u32_field("M_ROWS"),
+                ]
+            }
+        }
+        Role::FusedFfn => const { &[u32_field("packGridDimX"), u32_field("M_ROWS")] },
+        _ => uniform_of(role),
     }
 }

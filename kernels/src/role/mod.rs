@@ -8,7 +8,7 @@ mod bindings;
 
 pub use bindings::{Access, Binding, Element, Scalar, UniformField};
 
-use crate::suggest;
+use crate::{kv::KvFormat, suggest};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -22,20 +22,32 @@ pub enum Role {
     RmsNorm,
     /// QKV projection, RoPE and KV append in one dispatch (decode).
     QkvFused,
+    /// The same with keys and values to buffers of their own, not to pages.
+    QkvFusedScratch,
     /// Paged attention with online softmax.
     Attention,
     /// Attention over one part of the pages; writes f32 partials.
     AttentionSplitk,
     /// Merges split-K partials.
     AttentionCombine,
+    /// Paged attention over int8 keys and values.
+    AttentionInt8,
+    /// Attention of each token of a chunk to the positions up to its own (prefill).
+    AttentionPrefill,
+    /// The same over int8 keys and values.
+    AttentionPrefillInt8,
     /// `y = W x` with packed 4-bit weights.
     Int4Matmul,
     /// `silu(Wg x) * (Wu x)`.
     FusedFfn,
+    /// `silu(gate) * up` of projections that are there already.
+    SiluMul,
     /// `residual = a + b; normed = rms_norm(residual)`.
     AddNorm,
     /// Stores rotated keys and values into their pages (prefill).
     KvAppend,
+    /// Quantises rotated keys and values to int8 into their pages.
+    KvQuantizeInt8,
     /// Splits QKV and rotates Q and K (prefill).
     Rope,
     /// RMSNorm of each query and key head, in place, before RoPE (Qwen3).
@@ -52,13 +64,19 @@ impl Role {
         Self::Embedding,
         Self::RmsNorm,
         Self::QkvFused,
+        Self::QkvFusedScratch,
         Self::Attention,
         Self::AttentionSplitk,
         Self::AttentionCombine,
+        Self::AttentionInt8,
+        Self::AttentionPrefill,
+        Self::AttentionPrefillInt8,
         Self::Int4Matmul,
         Self::FusedFfn,
+        Self::SiluMul,
         Self::AddNorm,
         Self::KvAppend,
+        Self::KvQuantizeInt8,
         Self::Rope,
         Self::QkNorm,
         Self::QkNormRopeAppend,
@@ -71,17 +89,50 @@ impl Role {
             Self::Embedding => "embedding",
             Self::RmsNorm => "rms_norm",
             Self::QkvFused => "qkv_fused",
+            Self::QkvFusedScratch => "qkv_fused_scratch",
             Self::Attention => "attention",
             Self::AttentionSplitk => "attention_splitk",
             Self::AttentionCombine => "attention_combine",
+            Self::AttentionInt8 => "attention_int8",
+            Self::AttentionPrefill => "attention_prefill",
+            Self::AttentionPrefillInt8 => "attention_prefill_int8",
             Self::Int4Matmul => "int4_matmul",
             Self::FusedFfn => "fused_ffn",
+            Self::SiluMul => "silu_mul",
             Self::AddNorm => "add_norm",
             Self::KvAppend => "kv_append",
+            Self::KvQuantizeInt8 => "kv_quantize_int8",
             Self::Rope => "rope",
             Self::QkNorm => "qk_norm",
             Self::QkNormRopeAppend => "qk_norm_rope_append",
             Self::Argmax => "argmax",
+        }
+    }
+
+    /// How the keys and values are cached that it reads or stores; `None` where it
+    /// does neither.
+    pub const fn kv_format(self) -> Option<KvFormat> {
+        match self {
+            Self::QkvFused
+            | Self::Attention
+            | Self::AttentionSplitk
+            | Self::AttentionPrefill
+            | Self::KvAppend
+            | Self::QkNormRopeAppend => Some(KvFormat::Plain),
+            Self::AttentionInt8 | Self::AttentionPrefillInt8 | Self::KvQuantizeInt8 => {
+                Some(KvFormat::Int8)
+            }
+            Self::Embedding
+            | Self::RmsNorm
+            | Self::QkvFusedScratch
+            | Self::AttentionCombine
+            | Self::Int4Matmul
+            | Self::FusedFfn
+            | Self::SiluMul
+            | Self::AddNorm
+            | Self::Rope
+            | Self::QkNorm
+            | Self::Argmax => None,
         }
     }
 
@@ -94,6 +145,11 @@ impl Role {
     /// Fields of the uniform struct in order; empty where the role has none.
     pub const fn uniform(self) -> &'static [UniformField] {
         bindings::uniform_of(self)
+    }
+
+    /// The same of a variant that takes the number of its vectors from there.
+    pub const fn batched_uniform(self) -> &'static [UniformField] {
+        bindings::batched_uniform_of(self)
     }
 }
 

@@ -10,6 +10,7 @@
 
 use crate::{
     features::Features,
+    kv::KvFormat,
     quant::{Elem, QuantFormat},
     role::{Binding, Element, Role, UniformField},
     suggest,
@@ -141,7 +142,9 @@ pub const SUBGROUP_THREADS: usize = 32;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
-/// Invocations of a workgroup that normalises one head.
+/// Rows of the tile of a tree-form workgroup that multiplies several vectors.
+pub const BATCHED_TILE_ROWS: usize = 4;
+/// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
@@ -169,20 +172,11 @@ impl Form {
 
     /// The types of output, or of logits, that it is written for.
     fn outputs(&self) -> &'static [Elem] {
-        match self.role {
-            Role::Int4Matmul | Role::Argmax => &[Elem::F16, Elem::F32],
-            Role::Embedding
-            | Role::RmsNorm
-            | Role::QkvFused
-            | Role::Attention
-            | Role::AttentionSplitk
-            | Role::AttentionCombine
-            | Role::FusedFfn
-            | Role::AddNorm
-            | Role::KvAppend
-            | Role::Rope
-            | Role::QkNorm
-            | Role::QkNormRopeAppend => &[Elem::F16],
+        let gives_logits = matches!(self.role, Role::Int4Matmul | Role::Argmax);
+        if gives_logits && self.batch == Batch::One {
+            &[Elem::F16, Elem::F32]
+        } else {
+            &[Elem::F16]
         }
     }
 }
@@ -206,6 +200,11 @@ const fn subgroup(role: Role, tile: Tile, load: Load) -> Form {
     }
 }
 
+/// The same form for several vectors.
+const fn batched(batch: Batch, form: Form) -> Form {
+    Form { batch, ..form }
+}
+
 /// Every form, by role in the order of [`Role::ALL`].
 pub const FORMS: &[Form] = &[
     form(Role::Embedding, Reduce::Elementwise, Load::Word),
@@ -216,6 +215,9 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::QkvFused, Tile::One, Load::Word),
     subgroup(Role::QkvFused, Tile::One, Load::Vec4),
     subgroup(Role::QkvFused, Tile::Two, Load::Word),
+    form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
+    form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     subgroup(Role::Attention, Tile::One, Load::Word),
@@ -223,6 +225,12 @@ pub const FORMS: &[Form] = &[
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     subgroup(Role::AttentionSplitk, Tile::One, Load::Word),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
+    form(Role::AttentionInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefill, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefill, Reduce::Row, Load::Vec4),
+    form(Role::AttentionPrefillInt8, Reduce::Tree, Load::Word),
+    form(Role::AttentionPrefillInt8, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Tree, Load::Word),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec2),
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
@@ -237,12 +245,38 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Word),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec2),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    ),
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
     subgroup(Role::FusedFfn, Tile::Four, Load::Word),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Tree, Load::Word),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Vec4),
+    ),
+    batched(
+        Batch::Dynamic,
+        form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    ),
+    form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
+    form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
@@ -302,7 +336,8 @@ impl Variant {
             Element::Output => Some(self.elem.max(self.out)),
             Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
             Element::F32 => Some(Elem::F32),
-            Element::Packed | Element::I32 => None,
+            Element::KvScale => Some(Elem::F16),
+            Element::Packed | Element::KvCodes | Element::I32 => None,
         }
     }
 
@@ -314,7 +349,10 @@ impl Variant {
 
     /// Fields of its uniform struct in order; empty where it has none.
     pub fn uniform(&self) -> &'static [UniformField] {
-        self.role.uniform()
+        match self.batch {
+            Batch::One | Batch::Four => self.role.uniform(),
+            Batch::Dynamic => self.role.batched_uniform(),
+        }
     }
 
     /// Id by the grammar of this module.
@@ -356,23 +394,30 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::Int4Matmul | Role::FusedFfn => match self.reduce {
-                Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
-                // Published: two subgroups of 32.
-                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
-                    TREE_THREADS
+            Role::QkvFused | Role::QkvFusedScratch | Role::Int4Matmul | Role::FusedFfn => {
+                match self.reduce {
+                    Reduce::Row => ROW_THREADS,
+                    Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
+                    // Published: two subgroups of 32.
+                    Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
+                        TREE_THREADS
+                    }
+                    Reduce::Subgroup => SUBGROUP_THREADS,
                 }
-                Reduce::Subgroup => SUBGROUP_THREADS,
-            },
-            Role::Attention | Role::AttentionSplitk => match self.reduce {
+            }
+            Role::Attention
+            | Role::AttentionSplitk
+            | Role::AttentionInt8
+            | Role::AttentionPrefill
+            | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => ATTENTION_THREADS,
             },
             Role::AttentionCombine => ATTENTION_THREADS,
-            Role::QkNorm | Role::QkNormRopeAppend => HEAD_THREADS,
+            Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
             Role::Embedding
             | Role::RmsNorm
+            | Role::SiluMul
             | Role::AddNorm
             | Role::KvAppend
             | Role::Rope
@@ -389,10 +434,27 @@ impl Variant {
     /// the role makes one output of two.
     pub fn outputs_per_workgroup(&self) -> usize {
         match (self.reduce, self.role) {
-            (Reduce::Tree | Reduce::Elementwise, _) => 1,
+            (Reduce::Tree | Reduce::Elementwise, _) if !self.is_batched() => 1,
+            (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
+            (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.outputs(),
-            (Reduce::Row, Role::QkvFused | Role::FusedFfn) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
+            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
+                ROW_THREADS * ROWS_PER_INVOCATION / 2
+            }
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
+        }
+    }
+
+    /// Whether it multiplies several vectors.
+    pub fn is_batched(&self) -> bool {
+        self.batch != Batch::One
+    }
+
+    /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
+    pub const fn tokens_per_workgroup(&self) -> usize {
+        match self.form.batch {
+            Batch::One => 1,
+            Batch::Four | Batch::Dynamic => 4,
         }
     }
 
@@ -413,6 +475,17 @@ impl Variant {
         } else {
             0
         }
+    }
+
+    /// Whether it reads or writes a cache of int8 codes.
+    pub fn is_of_int8(&self) -> bool {
+        self.role.kv_format() == Some(KvFormat::Int8)
+    }
+
+    /// Whether it is of a chunk of a prompt.
+    pub fn is_of_chunk(&self) -> bool {
+        let attends = matches!(self.role, Role::AttentionPrefill | Role::AttentionPrefillInt8);
+        attends || self.is_batched()
     }
 
     /// Whether it calls subgroup functions.

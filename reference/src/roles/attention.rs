@@ -2,7 +2,7 @@
 
 use crate::Expected;
 use crate::bounds::{self, Accumulation, Store};
-use kernels::ModelSpec;
+use kernels::{ModelSpec, kv::KvFormat};
 
 /// Score below which no key scores: where the running maximum starts.
 pub const MIN_SCORE: f64 = -50_000.0;
@@ -29,6 +29,9 @@ pub struct AttentionForm {
     /// result: 0 for one serial pass, 1 for split-K and its combine, the
     /// tree's depth where invocations hold parts.
     pub merges: usize,
+    /// How keys and values are cached: one product more for each of a score and of
+    /// a value where they are codes with a scale.
+    pub kv: KvFormat,
     /// How the output is stored.
     pub store: Store,
 }
@@ -138,13 +141,21 @@ pub fn expected(
 ) -> Expected {
     let len = shape.positions(q, k, v);
     let value = compute(q, k, v, shape);
+    let products = match form.kv {
+        KvFormat::Plain => 0,
+        KvFormat::Int8 => 1,
+    };
+    let score = Accumulation {
+        serial: form.score.serial + products,
+        ..form.score
+    };
+    let sum = len + form.merges + products;
     let mut errors = vec![0.0; value.len()];
     for head in 0..shape.heads {
         let scores = shape.scores(q, k, head);
-        let score_errors = shape.score_errors(q, k, head, form.score);
+        let score_errors = shape.score_errors(q, k, head, score);
         let weights = softmax(&scores);
-        let relative =
-            bounds::softmax_relative(&scores, &score_errors, len + form.merges, form.merges);
+        let relative = bounds::softmax_relative(&scores, &score_errors, sum, form.merges);
         for dim in 0..shape.head_dim {
             let i = head * shape.head_dim + dim;
             let values = shape.rows(v, head).map(|v| v[dim]);

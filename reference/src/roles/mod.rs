@@ -16,11 +16,13 @@ pub mod embedding;
 pub mod fused_ffn;
 pub mod int4_matmul;
 pub mod kv_append;
+pub mod kv_quantize_int8;
 pub mod qk_norm;
 pub mod qk_norm_rope_append;
 pub mod qkv_fused;
 pub mod rms_norm;
 pub mod rope;
+pub mod silu_mul;
 
 /// An input that no kernel could run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

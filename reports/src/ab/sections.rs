@@ -40,6 +40,13 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
         or_none(sum_a.prefill_ms, ms),
         or_none(sum_b.prefill_ms, ms),
     );
+    if let Some(tokens) = run.run.second_turn_tokens {
+        line(
+            &format!("first token of a second turn of {tokens} tokens, ms (median)"),
+            or_none(sum_a.second_turn_ms, ms),
+            or_none(sum_b.second_turn_ms, ms),
+        );
+    }
     line(
         "**dispatches per token**",
         plan_a.dispatches_per_token.to_string(),

@@ -33,6 +33,10 @@ pub struct Run {
     pub seed: u64,
     /// The prompt that both arms saw.
     pub prompt: Prompt,
+    /// Tokens of the second turn's prompt, where that turn is the metric: the first
+    /// prompt, the reply to it and what is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_turn_tokens: Option<u32>,
     /// Tokens decoded in each timed element.
     pub decode_tokens: u32,
     /// Time that measuring may take, seconds.
@@ -74,6 +78,8 @@ pub enum Metric {
     Decode,
     /// Time per prompt token.
     Prefill,
+    /// Time to the first token of a second turn, per token of its prompt.
+    SecondTurn,
 }
 
 impl fmt::Display for Metric {
@@ -81,6 +87,7 @@ impl fmt::Display for Metric {
         f.write_str(match self {
             Self::Decode => "decode",
             Self::Prefill => "prefill",
+            Self::SecondTurn => "second turn",
         })
     }
 }
@@ -210,6 +217,9 @@ pub struct ArmPlan {
     /// metric and is not the decode plan once per token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_dispatches: Option<u64>,
+    /// Dispatches of a second turn's prompt, where that turn is the metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_turn_dispatches: Option<u64>,
     /// SHA-256 of every shader's text by variant id.
     pub shaders: BTreeMap<String, String>,
 }
@@ -245,6 +255,19 @@ impl Run {
                 "expected at least one token, found a prompt of {} and {} to decode",
                 self.prompt.tokens, self.decode_tokens
             ));
+        }
+        let turn = self.metric == Metric::SecondTurn;
+        let planned = self.second_turn_tokens.is_some_and(|tokens| tokens > 0)
+            && self
+                .arms
+                .iter()
+                .all(|arm| arm.second_turn_dispatches.is_some());
+        if turn && !planned {
+            return Err(
+                "metric second_turn: expected second_turn_tokens above 0 and \
+                        second_turn_dispatches of both arms"
+                    .to_owned(),
+            );
         }
         self.arms.iter().try_for_each(ArmPlan::validate)
     }

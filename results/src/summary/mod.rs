@@ -118,6 +118,9 @@ pub struct ArmSummary {
     pub decode_ms_per_token: Option<f64>,
     /// Median time of a prefill of the prompt, milliseconds.
     pub prefill_ms: Option<f64>,
+    /// Median time to the first token of the second turn, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_turn_ms: Option<f64>,
 }
 
 /// The A/A control of the summary, percent.
@@ -311,8 +314,9 @@ fn title(run: &AbRun, analysis: &Analysis) -> String {
         (None, _) => "VOID, times withheld".to_owned(),
     };
     let mut scope = vec![run.run.mode.to_string()];
-    if run.run.metric == Metric::Prefill {
-        scope.push("prefill".to_owned());
+    match run.run.metric {
+        Metric::Decode => {}
+        Metric::Prefill | Metric::SecondTurn => scope.push(run.run.metric.to_string()),
     }
     if run.status() == Status::Interrupted {
         scope.push("interrupted".to_owned());
@@ -345,11 +349,15 @@ fn arm(
     plan: &ArmPlan,
 ) -> Result<ArmSummary, StatsError> {
     let element_ms = middle(&analysis.ms_per_token(arm))?;
-    let (decode_ms_per_token, prefill_ms) = match run.run.metric {
-        Metric::Decode => (element_ms, middle(&prefill_ms(run, analysis, arm))?),
-        Metric::Prefill => (
+    let prefill_ms = middle(&prefill_ms(run, analysis, arm))?;
+    let whole = |tokens: u32| element_ms.map(|ms| ms * f64::from(tokens));
+    let (decode_ms_per_token, prefill_ms, second_turn_ms) = match run.run.metric {
+        Metric::Decode => (element_ms, prefill_ms, None),
+        Metric::Prefill => (None, whole(run.run.prompt.tokens), None),
+        Metric::SecondTurn => (
             None,
-            element_ms.map(|ms| ms * f64::from(run.run.prompt.tokens)),
+            prefill_ms,
+            whole(run.run.second_turn_tokens.unwrap_or(0)),
         ),
     };
     Ok(ArmSummary {
@@ -357,6 +365,7 @@ fn arm(
         dispatches_per_token: plan.dispatches_per_token,
         decode_ms_per_token,
         prefill_ms,
+        second_turn_ms,
     })
 }
 

@@ -29,6 +29,7 @@ pub(super) fn same_code(run: &AbRun) -> Result<(), SummaryError> {
     if hashes(a) == hashes(b)
         && a.by_role == b.by_role
         && a.prefill_dispatches == b.prefill_dispatches
+        && a.second_turn_dispatches == b.second_turn_dispatches
     {
         return Err(SummaryError::SameCode {
             run: run.run.id.clone(),
@@ -63,6 +64,7 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
     let tokens = match run.run.metric {
         Metric::Decode => run.run.decode_tokens,
         Metric::Prefill => run.run.prompt.tokens,
+        Metric::SecondTurn => run.run.second_turn_tokens.unwrap_or(0),
     };
     if sample.tokens != tokens {
         return Some(format!(
@@ -79,6 +81,7 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
     let planned = match run.run.metric {
         Metric::Decode => token_by_token,
         Metric::Prefill => plan.prefill_dispatches.unwrap_or(token_by_token),
+        Metric::SecondTurn => plan.second_turn_dispatches.unwrap_or(0),
     };
     if sample.dispatches != planned {
         return Some(format!(

@@ -223,6 +223,7 @@ pub(crate) fn run() -> Run {
             name: "chat_sky".to_owned(),
             tokens: 41,
         },
+        second_turn_tokens: None,
         decode_tokens: 16,
         budget_s: 90.0,
         metric: Metric::Decode,
@@ -234,6 +235,7 @@ pub(crate) fn run() -> Run {
                 dispatches_per_token: 214,
                 by_role: counts(&shared),
                 prefill_dispatches: None,
+                second_turn_dispatches: None,
                 shaders: names(&shared),
             },
             ArmPlan {
@@ -242,6 +244,7 @@ pub(crate) fn run() -> Run {
                 dispatches_per_token: 244,
                 by_role: counts(&split),
                 prefill_dispatches: None,
+                second_turn_dispatches: None,
                 shaders: names(&split),
             },
         ],

@@ -1,6 +1,9 @@
 //! Properties of attention, whole, in parts and combined.
 
 use super::*;
+use crate::check::store;
+use kernels::variants::Form;
+use reference::{Expected, bounds::DIVISION};
 
 // ---- attention ----
 
@@ -62,36 +65,34 @@ fn queries() -> impl Strategy<Value = Query> {
     )
 }
 
+/// 1 or -1 by dimension: the direction of every query whose scores are laid out.
+fn sign(spec: &ModelSpec, i: usize) -> f64 {
+    if (i % spec.head_dim).is_multiple_of(3) {
+        -1.0
+    } else {
+        1.0
+    }
+}
+
 impl Query {
-    fn attended(&self, len: usize) -> Attended {
-        let spec = &self.spec;
-        let mut values = Values(self.seed ^ len as u64);
-        let (q_len, kv_len) = (spec.q_dim(), len * spec.kv_dim());
-        let kind = match self.scores {
-            Scores::OutlierChannels => Kind::OutlierChannels,
-            Scores::Subnormal => Kind::Subnormal,
+    /// What queries and keys are like, and what values are.
+    fn kinds(&self) -> [Kind; 2] {
+        match self.scores {
+            Scores::OutlierChannels => [Kind::OutlierChannels; 2],
+            Scores::Subnormal => [Kind::Subnormal; 2],
+            Scores::LargeValues => [Kind::Ordinary, Kind::Large],
             Scores::Ordinary
             | Scores::Equal
             | Scores::Dominant
             | Scores::Rising
             | Scores::Falling
-            | Scores::VeryNegative
-            | Scores::LargeValues => Kind::Ordinary,
-        };
-        let value_kind = match self.scores {
-            Scores::LargeValues => Kind::Large,
-            Scores::Ordinary
-            | Scores::Equal
-            | Scores::Dominant
-            | Scores::Rising
-            | Scores::Falling
-            | Scores::VeryNegative
-            | Scores::OutlierChannels
-            | Scores::Subnormal => kind,
-        };
-        let dominant = values.below(len);
-        // The factor of a key that points where every query does.
-        let along = |position: usize| match self.scores {
+            | Scores::VeryNegative => [Kind::Ordinary; 2],
+        }
+    }
+
+    /// The factor of a key that points where every query does.
+    fn along(&self, position: usize, dominant: usize) -> Option<f64> {
+        match self.scores {
             Scores::Ordinary
             | Scores::OutlierChannels
             | Scores::Subnormal
@@ -102,28 +103,29 @@ impl Query {
             Scores::Rising => Some(0.05 * position as f64),
             Scores::Falling => Some(-0.05 * position as f64),
             Scores::VeryNegative => Some(-40.0 - 0.05 * (position % 7) as f64),
-        };
-        let (q, k) = if along(0).is_some() {
-            let sign = |i: usize| {
-                if (i % spec.head_dim).is_multiple_of(3) {
-                    -1.0
-                } else {
-                    1.0
-                }
-            };
-            let q = (0..q_len).map(|i| sign(i) as f32).collect();
-            let k = (0..kv_len).map(|i| {
-                let factor = along(i / spec.kv_dim()).unwrap_or(0.0);
-                (sign(i) * factor) as f32
-            });
-            (q, k.collect())
-        } else {
-            let q = values.activations(q_len, kind, 0.7);
-            let row = spec.kv_dim();
-            let k = (0..len).flat_map(|_| values.activations(row, kind, 0.7));
-            (q, k.collect())
-        };
+        }
+    }
+
+    fn query(&self, values: &mut Values) -> Vec<f32> {
+        let spec = &self.spec;
+        if self.along(0, 0).is_some() {
+            return (0..spec.q_dim()).map(|i| sign(spec, i) as f32).collect();
+        }
+        values.activations(spec.q_dim(), self.kinds()[0], 0.7)
+    }
+
+    fn attended(&self, len: usize) -> Attended {
+        let spec = &self.spec;
+        let mut values = Values(self.seed ^ len as u64);
+        let [key_kind, value_kind] = self.kinds();
+        let dominant = values.below(len);
+        let q = self.query(&mut values);
         let row = spec.kv_dim();
+        let key = |position| match self.along(position, dominant) {
+            Some(factor) => (0..row).map(|i| (sign(spec, i) * factor) as f32).collect(),
+            None => values.activations(row, key_kind, 0.7),
+        };
+        let k = (0..len).flat_map(key).collect();
         let v = (0..len).flat_map(|_| values.activations(row, value_kind, 0.7));
         let v = v.collect();
         Attended {
@@ -133,6 +135,18 @@ impl Query {
             table: values.permutation(spec.max_pages),
             first_page: self.first_page,
             offset: self.offset,
+        }
+    }
+
+    /// A chunk of `tokens` from position `first` on, one of them padding where
+    /// there are enough.
+    fn chunk(&self, first: usize, tokens: usize) -> Chunk {
+        let mut values = Values(self.seed ^ ((first as u64) << 32));
+        let queries = (0..tokens).flat_map(|_| self.query(&mut values));
+        Chunk {
+            q: queries.collect(),
+            positions: padded_positions(first, tokens, &mut values),
+            cached: self.attended(first + tokens),
         }
     }
 
@@ -197,9 +211,113 @@ pub(super) fn attention_combine(bench: &mut Bench<'_>, variant: Variant, draw: D
     )
 }
 
-/// Pages in any order give the same bits, and the right ones.
-pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
-    let case = Query {
+/// What a role gives for a query; one of a chunk for the last `tokens` positions.
+fn judged(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    case: &Query,
+    attended: Attended,
+    tokens: usize,
+) -> Result<Vec<Judged>> {
+    let spec = &case.spec;
+    if [Role::AttentionPrefill, Role::AttentionPrefillInt8].contains(&variant.role) {
+        let len = attended.k.len() / spec.kv_dim();
+        let chunk = Chunk {
+            cached: attended,
+            ..case.chunk(len - tokens, tokens)
+        };
+        return cases::attention_prefill(bench, variant, spec, &chunk);
+    }
+    if variant.role == Role::AttentionSplitk {
+        return cases::attention_splitk(bench, variant, spec, &attended, 3);
+    }
+    cases::attention(bench, variant, spec, &attended)
+}
+
+/// Every kind of score, over one position and one page, both sides of the edges of
+/// pages, and up to the last slot, with heads that share keys.
+pub(super) fn every_score(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    for scores in SCORES {
+        let mut case = shared_pages(draw.seed);
+        case.scores = scores;
+        case.lengths()
+            .try_for_each(|len| {
+                // The last token of a chunk sees `len` positions, those before it fewer.
+                let tokens = len.min(2);
+                let attended = case.attended(len);
+                let judged = judged(bench, variant, &case, attended, tokens);
+                require(judged).with_context(|| format!("{len} positions"))
+            })
+            .with_context(|| format!("{scores:?}"))?;
+    }
+    Ok(())
+}
+
+/// A chunk of few or many tokens from the start, and one up to the last slot.
+pub(super) fn attention_prefill(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let tokens = select(&[1_usize, 2, 17, 33][..]);
+    draw.judge(
+        bench,
+        variant,
+        (queries(), tokens),
+        |bench, variant, (case, tokens)| {
+            let held = last_slot(&case.spec) + 1;
+            let tokens = *tokens.min(&held);
+            [0, held - tokens].into_iter().try_for_each(|first| {
+                let chunk = case.chunk(first, tokens);
+                require(cases::attention_prefill(bench, variant, &case.spec, &chunk))
+                    .with_context(|| format!("{tokens} tokens from position {first}"))
+            })
+        },
+    )
+}
+
+/// The form of a role that reduces and loads as `variant` does.
+fn same_form(variant: Variant, role: Role) -> Variant {
+    let form = Form {
+        role,
+        ..variant.form
+    };
+    Variant { form, ..variant }
+}
+
+fn same_bits(found: &[f64], expected: &[f64]) -> bool {
+    let bits = |x: &f64| x.to_bits();
+    found.iter().map(bits).eq(expected.iter().map(bits))
+}
+
+/// A chunk of tokens gives the bits that decoding them one by one gives.
+pub(super) fn chunk_as_steps(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let case = shared_pages(draw.seed);
+    let spec = &case.spec;
+    // Across the edge of a page, in the middle of the cache and at its end.
+    for (first, tokens) in [(0, 19), (14, 3), (75, 5)] {
+        let chunk = case.chunk(first, tokens);
+        let judged = cases::attention_prefill(bench, variant, spec, &chunk)?.swap_remove(0);
+        judged.require()?;
+        let mut rows = judged.found.chunks_exact(spec.q_dim());
+        let decode = if variant.role == Role::AttentionPrefillInt8 {
+            Role::AttentionInt8
+        } else {
+            Role::Attention
+        };
+        let decode = same_form(variant, decode);
+        for attended in (0..tokens).filter_map(|token| chunk.token(spec, token)) {
+            let step = cases::attention(bench, decode, spec, &attended)?.swap_remove(0);
+            let row = rows.next().context("a row per token")?;
+            ensure!(
+                same_bits(row, &step.found),
+                "{} positions: a chunk gives other bits than a decoded token",
+                attended.k.len() / spec.kv_dim()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Six heads that share two heads of keys, over five pages.
+fn shared_pages(seed: u64) -> Query {
+    Query {
         spec: ModelSpec {
             num_attention_heads: 6,
             num_key_value_heads: 2,
@@ -209,29 +327,75 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
         scores: Scores::Ordinary,
         first_page: 2,
         offset: 3,
-        seed: draw.seed,
-    };
+        seed,
+    }
+}
+
+/// A part of the pages gives the bits that attention over these pages alone gives,
+/// and they are the pages' attention before its division.
+pub(super) fn parts_alone(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let case = shared_pages(draw.seed);
+    let spec = &case.spec;
+    let (len, parts) = (67, 3);
+    let attended = case.attended(len);
+    let all = cases::partials(bench, variant, spec, &attended, parts)?;
+    let stride = partial_len(spec.head_dim);
+    for part in 0..parts as usize {
+        let range = attention_splitk::part_positions(len, parts as usize, part);
+        let rows = range.start * spec.kv_dim()..range.end * spec.kv_dim();
+        let pages = range.start / PAGE_SIZE..pages_for(range.end);
+        // The other pages go behind, so that the table still names each once.
+        let mut table = attended.table.clone();
+        table.rotate_left(pages.start);
+        let alone = Attended {
+            k: attended.k[rows.clone()].to_vec(),
+            v: attended.v[rows].to_vec(),
+            table,
+            ..attended.clone()
+        };
+        let one = cases::partials(bench, variant, spec, &alone, 1)?;
+        let of_part = |head: usize| &all[(head * parts as usize + part) * stride..][..stride];
+        let expected: Vec<f64> = (0..spec.num_attention_heads)
+            .flat_map(of_part)
+            .copied()
+            .collect();
+        ensure!(
+            same_bits(&one, &expected),
+            "part {part} has other bits than its pages alone"
+        );
+        let whole = same_form(variant, Role::Attention);
+        let whole = cases::attention(bench, whole, spec, &alone)?.swap_remove(0);
+        let quotients = one.chunks_exact(stride).flat_map(|partial| {
+            let denominator = partial[1];
+            partial[2..].iter().map(move |o| o / denominator)
+        });
+        let quotient = |y: f64| (y, store(variant).limit(y, DIVISION * y.abs()));
+        let expected = Expected::from_pairs(quotients.map(quotient));
+        Judged::new("out", whole.found, expected).require()?;
+    }
+    Ok(())
+}
+
+/// Pages in any order give the same bits, and the right ones.
+pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let case = shared_pages(draw.seed);
+    let spec = &case.spec;
     let len = 67;
-    assert_eq!(pages_for(len), case.spec.max_pages, "every page is in use");
+    assert_eq!(pages_for(len), spec.max_pages, "every page is in use");
     let mut found = |table| {
         let attended = Attended {
             table,
             ..case.attended(len)
         };
-        let judged = if variant.role == Role::AttentionSplitk {
-            cases::attention_splitk(bench, variant, &case.spec, &attended, 3)
-        } else {
-            cases::attention(bench, variant, &case.spec, &attended)
-        };
+        let judged = judged(bench, variant, &case, attended, 5);
         let judged = judged?.swap_remove(0);
         judged.require()?;
         anyhow::Ok(judged.found)
     };
     let identity = found(vec![0, 1, 2, 3, 4])?;
     let shuffled = found(vec![3, 0, 4, 2, 1])?;
-    let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits();
     ensure!(
-        identity.iter().zip(&shuffled).all(|(a, b)| same(a, b)),
+        same_bits(&identity, &shuffled),
         "another order of pages gives other bits"
     );
     Ok(())
