@@ -454,7 +454,12 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
     // What these kernels do with subgroups of another size is not known from here.
-    let subgroups = arm.decode.plan.variants().iter().any(Variant::uses_subgroups);
+    let subgroups = arm
+        .decode
+        .plan
+        .variants()
+        .iter()
+        .any(Variant::uses_subgroups);
     let unrun_sizes = if subgroups {
         gpu.features.other_subgroup_sizes()
     } else {

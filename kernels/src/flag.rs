@@ -532,7 +532,11 @@ impl Settings {
         for flag in FLAGS {
             let leader = flag.follows.and_then(|other| led.get(other)).copied();
             if let (Some(leader), false) = (leader, led.contains_key(flag.name)) {
-                let value = if leader.is_on() { flag.first_on() } else { flag.off() };
+                let value = if leader.is_on() {
+                    flag.first_on()
+                } else {
+                    flag.off()
+                };
                 led.insert(flag.name, value);
             }
             let value = led.get(flag.name).copied();
@@ -551,7 +555,9 @@ impl Settings {
                     });
                 }
                 if settings.switch_off(other) {
-                    settings.notes.push(format!("{other} is off: {} excludes it", flag.name));
+                    settings
+                        .notes
+                        .push(format!("{other} is off: {} excludes it", flag.name));
                 }
             }
         }
@@ -776,7 +782,11 @@ mod tests {
         let error = Settings::resolve(&gpu, &both).expect_err("shadowed");
         assert!(error.to_string().contains("exclude each other"), "{error}");
         let tile = Settings::resolve(&gpu, &choices(&["qkvtile"])).expect("a default gives way");
-        assert_eq!(tile.notes, ["vec4qkv is off: qkvtile excludes it"], "said so");
+        assert_eq!(
+            tile.notes,
+            ["vec4qkv is off: qkvtile excludes it"],
+            "said so"
+        );
     }
 
     #[test]

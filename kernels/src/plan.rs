@@ -224,7 +224,10 @@ pub enum PlanError {
 impl Plan {
     /// The logits that its head gives, if it runs one.
     pub fn logits(&self) -> Option<Activation> {
-        let head = self.dispatches.iter().find(|d| d.variant.role == Role::Argmax)?;
+        let head = self
+            .dispatches
+            .iter()
+            .find(|d| d.variant.role == Role::Argmax)?;
         match head.buffers[..] {
             [Buffer::Activation(logits), ..] => Some(logits),
             _ => None,

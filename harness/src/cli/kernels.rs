@@ -135,7 +135,9 @@ fn list(json: bool) -> Result<u8> {
     }
     let [run, unrun] = [true, false].map(|run| {
         let sizes = SUBGROUP_SIZES.into_iter();
-        sizes.filter(|size| TESTED_SIZES.contains(size) == run).collect::<Vec<_>>()
+        sizes
+            .filter(|size| TESTED_SIZES.contains(size) == run)
+            .collect::<Vec<_>>()
     });
     text.push_str(&format!(
         "subgroup sizes of the tests with the software driver: {run:?}; unrun there: {unrun:?}"

@@ -2,11 +2,81 @@
 
 use super::{Mutant, mutant};
 
-const QUANT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
-const WORD: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
-const WIDE: &[&str] = &["int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4"];
-const VEC4X: &[&str] = &["int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg_vec4", "fused_ffn_tiled_sg"];
-const SCALARX: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8", "qkv_fused_sg", "qkv_fused_tiled_sg"];
+const QUANT: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_row_vec4",
+    "int4_matmul_row_texture",
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "qkv_fused_scratch",
+    "qkv_fused_scratch_row_vec4",
+    "qkv_fused_scratch_row_texture",
+    "fused_ffn",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const WORD: &[&str] = &[
+    "int4_matmul",
+    "qkv_fused",
+    "fused_ffn",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const WIDE: &[&str] = &[
+    "int4_matmul_vec4",
+    "int4_matmul_row_vec4",
+    "int4_matmul_row_texture",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg_vec4",
+];
+const VEC4X: &[&str] = &[
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg_vec4",
+    "fused_ffn_tiled_sg",
+];
+const SCALARX: &[&str] = &[
+    "int4_matmul",
+    "qkv_fused",
+    "fused_ffn",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+];
 const PACKED: &[&str] = &[
     "int4_matmul_row_vec4",
     "qkv_fused_row_vec4",
@@ -43,25 +113,115 @@ const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_a
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
 const QK_NORM: &[&str] = &["qk_norm"];
 const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
-const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg"];
-const EVERY_QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture"];
-const SCRATCH: &[&str] = &["qkv_fused_scratch", "qkv_fused_scratch_row_vec4", "qkv_fused_scratch_row_texture"];
+const QKV: &[&str] = &[
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+];
+const EVERY_QKV: &[&str] = &[
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "qkv_fused_scratch",
+    "qkv_fused_scratch_row_vec4",
+    "qkv_fused_scratch_row_texture",
+];
+const SCRATCH: &[&str] = &[
+    "qkv_fused_scratch",
+    "qkv_fused_scratch_row_vec4",
+    "qkv_fused_scratch_row_texture",
+];
 const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
-const FFN: &[&str] = &["fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
-const ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_prefill", "attention_prefill_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
-const TREE_ATT: &[&str] = &["attention", "attention_splitk", "attention_int8", "attention_prefill", "attention_prefill_int8"];
-const ROW_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_int8_row_vec4", "attention_prefill_row_vec4", "attention_prefill_int8_row_vec4"];
-const PLAIN_ATT: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_prefill", "attention_prefill_row_vec4", "attention_sg", "attention_splitk_sg"];
+const FFN: &[&str] = &[
+    "fused_ffn",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "fused_ffn_tiled_sg",
+];
+const ATT: &[&str] = &[
+    "attention",
+    "attention_row_vec4",
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+    "attention_int8",
+    "attention_int8_row_vec4",
+    "attention_prefill",
+    "attention_prefill_row_vec4",
+    "attention_prefill_int8",
+    "attention_prefill_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const TREE_ATT: &[&str] = &[
+    "attention",
+    "attention_splitk",
+    "attention_int8",
+    "attention_prefill",
+    "attention_prefill_int8",
+];
+const ROW_ATT: &[&str] = &[
+    "attention_row_vec4",
+    "attention_splitk_row_vec4",
+    "attention_int8_row_vec4",
+    "attention_prefill_row_vec4",
+    "attention_prefill_int8_row_vec4",
+];
+const PLAIN_ATT: &[&str] = &[
+    "attention",
+    "attention_row_vec4",
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+    "attention_prefill",
+    "attention_prefill_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
+];
 const PLAIN_TREE: &[&str] = &["attention", "attention_splitk", "attention_prefill"];
-const PLAIN_ROW: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_prefill_row_vec4"];
-const INT8_ATT: &[&str] = &["attention_int8", "attention_int8_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4"];
+const PLAIN_ROW: &[&str] = &[
+    "attention_row_vec4",
+    "attention_splitk_row_vec4",
+    "attention_prefill_row_vec4",
+];
+const INT8_ATT: &[&str] = &[
+    "attention_int8",
+    "attention_int8_row_vec4",
+    "attention_prefill_int8",
+    "attention_prefill_int8_row_vec4",
+];
 const INT8_TREE: &[&str] = &["attention_int8", "attention_prefill_int8"];
 const INT8_ROW: &[&str] = &["attention_int8_row_vec4", "attention_prefill_int8_row_vec4"];
-const ONE_QUERY: &[&str] = &["attention", "attention_row_vec4", "attention_splitk", "attention_splitk_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
-const CHUNK: &[&str] = &["attention_prefill", "attention_prefill_row_vec4", "attention_prefill_int8", "attention_prefill_int8_row_vec4"];
-const WHOLE: &[&str] = &["attention", "attention_row_vec4", "attention_int8", "attention_int8_row_vec4", "attention_sg"];
-const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4", "attention_splitk_sg"];
+const ONE_QUERY: &[&str] = &[
+    "attention",
+    "attention_row_vec4",
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+    "attention_int8",
+    "attention_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const CHUNK: &[&str] = &[
+    "attention_prefill",
+    "attention_prefill_row_vec4",
+    "attention_prefill_int8",
+    "attention_prefill_int8_row_vec4",
+];
+const WHOLE: &[&str] = &[
+    "attention",
+    "attention_row_vec4",
+    "attention_int8",
+    "attention_int8_row_vec4",
+    "attention_sg",
+];
+const SPLIT: &[&str] = &[
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+    "attention_splitk_sg",
+];
 const COMBINE: &[&str] = &["attention_combine"];
 const EMBEDDING: &[&str] = &["embedding"];
 const ROPE: &[&str] = &["rope"];
@@ -69,26 +229,147 @@ const KV_APPEND: &[&str] = &["kv_append"];
 const KV_QUANTIZE: &[&str] = &["kv_quantize_int8"];
 const SILU_MUL: &[&str] = &["silu_mul"];
 const ARGMAX: &[&str] = &["argmax"];
-const ZERO_POINT: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "embedding"];
-const SG_MM_1: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4"];
-const SG_MM_4: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
-const SG_MM_8: &[&str] = &["int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
-const SG_MM_TILED: &[&str] = &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
+const ZERO_POINT: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_row_vec4",
+    "int4_matmul_row_texture",
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "fused_ffn",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+    "embedding",
+];
+const SG_MM_1: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+];
+const SG_MM_4: &[&str] = &[
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+];
+const SG_MM_8: &[&str] = &[
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
+const SG_MM_TILED: &[&str] = &[
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
 const SG_QKV_1: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4"];
 const SG_QKV_2: &[&str] = &["qkv_fused_tiled_sg"];
 const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
 const SG_ATT: &[&str] = &["attention_sg", "attention_splitk_sg"];
-const SG_MATRIX: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
-const SG_SUM: &[&str] = &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg", "attention_sg", "attention_splitk_sg"];
-const BLOCK_ATT: &[&str] = &["attention", "attention_splitk", "attention_int8", "attention_prefill", "attention_prefill_int8", "attention_sg", "attention_splitk_sg"];
-const PLAIN_BLOCK: &[&str] = &["attention", "attention_splitk", "attention_prefill", "attention_sg", "attention_splitk_sg"];
-const ROW_OR_SG_ATT: &[&str] = &["attention_row_vec4", "attention_splitk_row_vec4", "attention_int8_row_vec4", "attention_prefill_row_vec4", "attention_prefill_int8_row_vec4", "attention_sg", "attention_splitk_sg"];
+const SG_MATRIX: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const SG_SUM: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const BLOCK_ATT: &[&str] = &[
+    "attention",
+    "attention_splitk",
+    "attention_int8",
+    "attention_prefill",
+    "attention_prefill_int8",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const PLAIN_BLOCK: &[&str] = &[
+    "attention",
+    "attention_splitk",
+    "attention_prefill",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const ROW_OR_SG_ATT: &[&str] = &[
+    "attention_row_vec4",
+    "attention_splitk_row_vec4",
+    "attention_int8_row_vec4",
+    "attention_prefill_row_vec4",
+    "attention_prefill_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
+];
 const SG_ARGMAX: &[&str] = &["argmax_sg"];
 const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
-const STRIDED_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_sg", "int4_matmul_tiled", "int4_matmul_tiled8"];
-const STRIDED_D: &[&str] = &["qkv_fused", "fused_ffn", "qkv_fused_sg", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"];
-const SG_MM_WIDE: &[&str] = &["int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4"];
-const FFN_DOT_ROWS: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture", "fused_ffn_tiled_sg"];
+const STRIDED_MM: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+];
+const STRIDED_D: &[&str] = &[
+    "qkv_fused",
+    "fused_ffn",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const SG_MM_WIDE: &[&str] = &[
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
+const FFN_DOT_ROWS: &[&str] = &[
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "fused_ffn_tiled_sg",
+];
 
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[

@@ -27,7 +27,10 @@ fn every_case_at(size: u32) {
     };
     let own = gpu.features.subgroup_size == Some((size, size));
     if !own && !(gpu.features.cpu && size <= SOFTWARE_MOST) {
-        support::unrun(&test, "no adapter of this machine has subgroups of this size");
+        support::unrun(
+            &test,
+            "no adapter of this machine has subgroups of this size",
+        );
         return;
     }
     let this = std::env::current_exe().expect("the path of this test");

@@ -61,7 +61,12 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
         ..Features::PUBLISHED
     };
     for (model, others, expected, impossible) in [
-        ("phi3-mini", &["splitk=8"][..], 260, &["vec4h=1", "vec4aff=1"][..]),
+        (
+            "phi3-mini",
+            &["splitk=8"][..],
+            260,
+            &["vec4h=1", "vec4aff=1"][..],
+        ),
         ("phi3-mini", &["splitk=0"], 228, &["vec4h=1", "vec4aff=1"]),
         (
             "qwen3-4b",
@@ -133,7 +138,12 @@ fn forms(model: &str, choices: &[&str]) -> Vec<String> {
 #[test]
 fn flags_select_the_published_forms() {
     let phi3 = |choices: &[&str]| forms("phi3-mini", choices);
-    let tiled = ["embedding", "qkv_fused_sg_vec4", "int4_matmul_tiled_vec4", "fused_ffn_tiled_sg"];
+    let tiled = [
+        "embedding",
+        "qkv_fused_sg_vec4",
+        "int4_matmul_tiled_vec4",
+        "fused_ffn_tiled_sg",
+    ];
     assert_eq!(phi3(&[]), tiled, "by default");
     let tree = ["embedding", "qkv_fused", "int4_matmul_vec4", "fused_ffn"];
     assert_eq!(phi3(&["sg=0"]), tree, "without the family");
@@ -153,7 +163,10 @@ fn flags_select_the_published_forms() {
     // 2560 and 4096 and 9728: D, Q and F of Qwen3-4B.
     let widths = ["int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
     let found = forms("qwen3-4b", &[]);
-    assert!(widths.iter().all(|w| found.iter().any(|id| id == w)), "{found:?}");
+    assert!(
+        widths.iter().all(|w| found.iter().any(|id| id == w)),
+        "{found:?}"
+    );
     let roles = |choices: &[&str]| {
         let plan = plan("phi3-mini", choices, &Features::PUBLISHED).expect("a plan");
         let ids = plan.dispatches.iter().map(|d| d.variant.id());
@@ -162,9 +175,21 @@ fn flags_select_the_published_forms() {
             .collect();
         ids.into_iter().collect::<Vec<_>>()
     };
-    assert_eq!(roles(&[]), ["argmax_sg", "attention_splitk_sg"], "by default");
-    assert_eq!(roles(&["sgattn=0"]), ["argmax_sg", "attention_splitk"], "sgattn");
-    assert_eq!(roles(&["sgargmax=0"]), ["argmax", "attention_splitk_sg"], "sgargmax");
+    assert_eq!(
+        roles(&[]),
+        ["argmax_sg", "attention_splitk_sg"],
+        "by default"
+    );
+    assert_eq!(
+        roles(&["sgattn=0"]),
+        ["argmax_sg", "attention_splitk"],
+        "sgattn"
+    );
+    assert_eq!(
+        roles(&["sgargmax=0"]),
+        ["argmax", "attention_splitk_sg"],
+        "sgargmax"
+    );
 }
 
 #[test]

@@ -287,7 +287,10 @@ pub const FORMS: &[Form] = &[
 /// Every variant: each form in its formats and its types of output and activations.
 pub static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     let mut all = Vec::new();
-    for (&written, &out) in FORMS.iter().flat_map(|f| f.outputs().iter().map(move |o| (f, o))) {
+    for (&written, &out) in FORMS
+        .iter()
+        .flat_map(|f| f.outputs().iter().map(move |o| (f, o)))
+    {
         let form = Form { out, ..written };
         // A wider output is one that activations of its type do not give anyway.
         let narrower = |elem: &&Elem| out == Elem::F16 || **elem < out;
@@ -344,7 +347,8 @@ impl Variant {
     /// Whether its activations or a binding are f16.
     pub fn uses_f16(&self) -> bool {
         let mut bindings = self.bindings();
-        self.elem == Elem::F16 || bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
+        self.elem == Elem::F16
+            || bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
     }
 
     /// Fields of its uniform struct in order; empty where it has none.
@@ -484,7 +488,10 @@ impl Variant {
 
     /// Whether it is of a chunk of a prompt.
     pub fn is_of_chunk(&self) -> bool {
-        let attends = matches!(self.role, Role::AttentionPrefill | Role::AttentionPrefillInt8);
+        let attends = matches!(
+            self.role,
+            Role::AttentionPrefill | Role::AttentionPrefillInt8
+        );
         attends || self.is_batched()
     }
 
