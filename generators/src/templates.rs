@@ -4,7 +4,7 @@
 
 use crate::RenderError;
 use kernels::{
-    Elem, Role, Variant,
+    Elem, QuantFormat, Role, Variant,
     kv::KvFormat,
     variants::{Batch, Load, Reduce},
 };
@@ -34,8 +34,20 @@ struct Params {
     out: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
+    /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
+    expert: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
+    /// The name of the format of weights, for the opening comment.
+    format: &'static str,
+    /// Bits of a code: `three`, `four` or `eight`.
+    codes: &'static str,
+    /// Eights of weights in one load: `one`, `two` or `four`.
+    eights: &'static str,
+    /// `bias` or `none`.
+    affine: &'static str,
+    /// Type of scales: `f16` or `f32`.
+    scale: &'static str,
 }
 
 /// Name and text of each template.
@@ -47,6 +59,10 @@ const TEMPLATES: &[(&str, &str)] = &[
     (
         "attention.wgsl.tera",
         include_str!("../templates/attention.wgsl.tera"),
+    ),
+    (
+        "embedding.wgsl.tera",
+        include_str!("../templates/embedding.wgsl.tera"),
     ),
     (
         "fused_ffn.wgsl.tera",
@@ -69,8 +85,24 @@ const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/qkv_fused.wgsl.tera"),
     ),
     (
-        "quant/q4f16_1.wgsl.tera",
-        include_str!("../templates/quant/q4f16_1.wgsl.tera"),
+        "quant/activations.wgsl.tera",
+        include_str!("../templates/quant/activations.wgsl.tera"),
+    ),
+    (
+        "quant/codes3.wgsl.tera",
+        include_str!("../templates/quant/codes3.wgsl.tera"),
+    ),
+    (
+        "quant/codes4.wgsl.tera",
+        include_str!("../templates/quant/codes4.wgsl.tera"),
+    ),
+    (
+        "quant/codes8.wgsl.tera",
+        include_str!("../templates/quant/codes8.wgsl.tera"),
+    ),
+    (
+        "quant/weights.wgsl.tera",
+        include_str!("../templates/quant/weights.wgsl.tera"),
     ),
     (
         "reduce/subgroup.wgsl.tera",
@@ -102,10 +134,10 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
         Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
+        Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::AttentionCombine
-        | Role::Int4Matmul
         | Role::FusedFfn
         | Role::SiluMul
         | Role::AddNorm
@@ -116,6 +148,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         | Role::QkNormRopeAppend
         | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
     };
+    // A role without weights uses none of the words that follow from the format.
+    let format = variant.format.unwrap_or(QuantFormat::Q4f16_1);
     let params = Params {
         id: variant.id(),
         reduce: match variant.reduce {
@@ -149,6 +183,7 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             | Role::AttentionCombine
             | Role::AttentionInt8
             | Role::Int4Matmul
+            | Role::Int4MatmulMoe
             | Role::FusedFfn
             | Role::SiluMul
             | Role::AddNorm
@@ -170,7 +205,29 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
             Some(KvFormat::Int8) => "int8",
             None => "none",
         },
+        expert: if variant.role == Role::Int4MatmulMoe {
+            "ids"
+        } else {
+            "one"
+        },
         k_step: variant.k_step(),
+        format: format.name(),
+        codes: match format {
+            QuantFormat::Affine3G64 => "three",
+            QuantFormat::Q4f16_1
+            | QuantFormat::Q4f32_1
+            | QuantFormat::Q4_0
+            | QuantFormat::Affine4G32
+            | QuantFormat::Affine4G64 => "four",
+            QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => "eight",
+        },
+        eights: match variant.eights_per_load() {
+            1 => "one",
+            2 => "two",
+            _ => "four",
+        },
+        affine: if format.is_affine() { "bias" } else { "none" },
+        scale: format.scale_type().name(),
     };
     let failed = |error: tera::Error| RenderError::Template {
         variant: variant.id(),
@@ -199,7 +256,13 @@ mod tests {
             tokens: 0,
             out: "",
             kv: "",
+            expert: "",
             k_step: 0,
+            format: "",
+            codes: "",
+            eights: "",
+            affine: "",
+            scale: "",
         };
         let context = Context::from_serialize(&params).expect("parameters serialise");
         let mut used = BTreeSet::new();
@@ -210,7 +273,8 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "kv", "k_step",
+            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "kv", "expert",
+            "k_step", "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

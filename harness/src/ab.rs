@@ -264,6 +264,7 @@ fn start(
             title: provenance.title.clone(),
             weights: match provenance.weights {
                 reference::checkpoint::Container::Mlc => record::Weights::Mlc,
+                reference::checkpoint::Container::Mlx => record::Weights::Mlx,
                 reference::checkpoint::Container::Gguf => record::Weights::Gguf,
                 reference::checkpoint::Container::Synthetic => record::Weights::Synthetic,
             },

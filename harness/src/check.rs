@@ -5,13 +5,13 @@
 //! kernel does not hide behind those before it; the whole model is judged by its
 //! logits and by its greedy tokens.
 
-use crate::engine::{Arm, Captured, Engine};
+use crate::engine::{Arm, Captured, Engine, part_of};
 use anyhow::{Context as _, Result, bail};
 use kernels::{
-    Dispatch, Elem, ModelSpec, Role, Settings, Tensor, Variant,
+    Dispatch, Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant,
     kv::{KvFormat, Side},
     plan::{Activation, Buffer, chunk_positions},
-    variants::{Load, Reduce},
+    variants::Reduce,
 };
 use reference::{
     Checkpoint, Expected, Forward, Matrix, Numerics,
@@ -119,23 +119,19 @@ type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 
 /// How a matrix variant adds its products over K.
 pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
-    let width = match variant.load {
-        Load::Word => 8,
-        Load::Vec2 => 16,
-        Load::Vec4 | Load::Texture => 32,
-    };
-    match variant.reduce {
+    let form = match variant.reduce {
         Reduce::Row => Accumulation::serial(k),
-        Reduce::Tree | Reduce::Elementwise => Accumulation::strided(k, variant.threads(), width),
-        Reduce::Subgroup => Accumulation::any_order(k, variant.threads(), width),
-    }
-}
-
-/// How a variant stores a product or a logit.
-pub fn output_store(variant: Variant) -> Store {
-    match variant.out {
-        Elem::F16 => store(variant),
-        Elem::F32 => Store::F32,
+        Reduce::Tree | Reduce::Elementwise => {
+            Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())
+        }
+        Reduce::Subgroup => {
+            Accumulation::any_order(k, variant.threads(), 8 * variant.eights_per_load())
+        }
+    };
+    if variant.format.is_some_and(QuantFormat::is_affine) {
+        form.with_bias()
+    } else {
+        form
     }
 }
 
@@ -143,6 +139,14 @@ pub fn output_store(variant: Variant) -> Store {
 pub fn store(variant: Variant) -> Store {
     match variant.elem {
         Elem::F16 => Store::F16,
+        Elem::F32 => Store::F32,
+    }
+}
+
+/// How a variant stores a product or a logit.
+pub fn output_store(variant: Variant) -> Store {
+    match variant.out {
+        Elem::F16 => store(variant),
         Elem::F32 => Store::F32,
     }
 }
@@ -229,8 +233,17 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
         Role::Embedding => {
+            let (layer, tensor) = param(dispatch);
+            let w = weights.matrix(layer, tensor);
+            // The last part of the rows completes the output.
+            if dispatch
+                .rows()
+                .is_some_and(|rows| rows.first + rows.count < w.rows)
+            {
+                return Ok(vec![]);
+            }
             let tokens = rows.tokens.iter();
-            let expected = tokens.map(|&token| embedding::expected(matrix(), token, variant.elem));
+            let expected = tokens.map(|&token| embedding::expected(w, token, variant.elem));
             let expected: Vec<Expected> = expected.collect::<Result<_, _>>()?;
             let found = act(bound(0)).to_vec();
             vec![("", found, concat(expected.into_iter()))]
@@ -271,8 +284,13 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 Role::FusedFfn => fused_ffn::expected(w, x, sum, store(variant)),
                 _ => int4_matmul::expected(w, x, sum, output_store(variant)),
             });
-            vec![("", act(bound(0)).to_vec(), concat(expected))]
+            let mut found = act(bound(0)).to_vec();
+            if let Some(rows) = dispatch.rows() {
+                found = found[rows.first..][..rows.count].to_vec();
+            }
+            vec![("", found, concat(expected))]
         }
+        Role::Int4MatmulMoe => bail!("{}: no plan dispatches experts", dispatch.label),
         Role::QkvFusedScratch => {
             let w = matrix();
             let form = qkv_form(variant, w.k);
@@ -374,19 +392,23 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let layout = spec.kv_layout().int8();
             let table = &engine.memory.page_table;
             let mut replaced = before.clone();
-            let found = [Side::K, Side::V].map(|side| after.read(layout, table, position, side));
-            let [k, v] = found;
-            let (k, v) = (k?, v?);
-            replaced.write(layout, table, position as i32, [&k, &v])?;
             let mut all = Vec::new();
-            for (names, found, x) in [
-                (["k codes", "k scales"], &k, act(bound(0))),
-                (["v codes", "v scales"], &v, act(bound(1))),
-            ] {
-                let expected = kv_quantize_int8::expected(x, spec.head_dim);
-                let codes = found.codes.iter().map(|&code| f64::from(code)).collect();
-                all.push((names[0], codes, expected.codes));
-                all.push((names[1], found.scales.clone(), expected.scales));
+            let row = spec.kv_dim();
+            let k = act(bound(0)).chunks_exact(row);
+            let v = act(bound(1)).chunks_exact(row);
+            for ((k, v), &position) in k.zip(v).zip(&rows.positions) {
+                let read = |side| after.read(layout, table, position, side);
+                let stored = [read(Side::K)?, read(Side::V)?];
+                replaced.write(layout, table, position as i32, stored.each_ref())?;
+                for (names, stored, x) in [
+                    (["k codes", "k scales"], &stored[0], k),
+                    (["v codes", "v scales"], &stored[1], v),
+                ] {
+                    let expected = kv_quantize_int8::expected(x, spec.head_dim);
+                    let codes = stored.codes.iter().map(|&code| f64::from(code)).collect();
+                    all.push((names[0], codes, expected.codes));
+                    all.push((names[1], stored.scales.clone(), expected.scales));
+                }
             }
             let bits = |pages: &kv_quantize_int8::Pages| {
                 let codes = pages.codes.iter().map(|&word| f64::from(word));
@@ -562,7 +584,7 @@ fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
 
 fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &Dispatch) -> Matrix<'w> {
     let (layer, tensor) = param(dispatch);
-    weights.matrix(layer, tensor)
+    part_of(weights.matrix(layer, tensor), dispatch.rows())
 }
 
 fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {

@@ -62,8 +62,8 @@ struct ModelArgs {
     /// smollm2-135m
     #[arg(long)]
     model: Option<String>,
-    /// `gguf`, `synthetic`, a GGUF file or an MLC folder; by default the model's
-    /// own file, or synthetic weights where it cannot be had
+    /// `gguf`, `synthetic`, a GGUF file or the folder of an MLC or MLX checkpoint;
+    /// by default the model's own file, or synthetic weights where it cannot be had
     #[arg(long)]
     weights: Option<String>,
     /// Prompt of N seeded token ids instead of the embedded one
@@ -173,7 +173,7 @@ struct CheckArgs {
     /// Greedy tokens compared after the prompt
     #[arg(long, default_value_t = 16)]
     tokens: usize,
-    /// Compare reference and GPU with the outputs in this folder: an MLC
+    /// Compare reference and GPU with the outputs in this folder: an MLC or MLX
     /// checkpoint and `expected.safetensors`
     #[arg(
         long,

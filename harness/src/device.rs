@@ -44,7 +44,12 @@ pub fn adapters() -> Vec<wgpu::Adapter> {
 
 /// What kernels are chosen by, as an adapter offers it.
 pub fn features_of(adapter: &wgpu::Adapter) -> Features {
-    let (info, features, limits) = (adapter.get_info(), adapter.features(), adapter.limits());
+    features_within(adapter, &adapter.limits())
+}
+
+/// The same of a device with these limits.
+fn features_within(adapter: &wgpu::Adapter, limits: &wgpu::Limits) -> Features {
+    let (info, features) = (adapter.get_info(), adapter.features());
     Features {
         cpu: info.device_type == wgpu::DeviceType::Cpu,
         shader_f16: features.contains(wgpu::Features::SHADER_F16),
@@ -124,14 +129,29 @@ impl Gpu {
     /// Without an adapter, or when the device cannot be created.
     pub fn open(wanted: Option<&str>) -> Result<Self> {
         let adapter = pick(wanted)?;
+        let limits = adapter.limits();
+        Self::with_limits(&adapter, limits)
+    }
+
+    /// Opens the best adapter, or the one named, with no more than every WebGPU
+    /// device offers: 65,535 workgroups per dimension, 128 MiB in a binding, eight
+    /// storage buffers, 16 KiB of workgroup memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn with_default_limits(wanted: Option<&str>) -> Result<Self> {
+        Self::with_limits(&pick(wanted)?, wgpu::Limits::default())
+    }
+
+    fn with_limits(adapter: &wgpu::Adapter, limits: wgpu::Limits) -> Result<Self> {
         let info = adapter.get_info();
-        let features = features_of(&adapter);
+        let features = features_within(adapter, &limits);
         let useful =
             wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY;
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("zerotvm"),
             required_features: adapter.features() & useful,
-            required_limits: adapter.limits(),
+            required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,

@@ -1,7 +1,7 @@
 //! `check --golden`: a checkpoint with another implementation's outputs for it,
 //! held against the CPU reference and against both chains on the GPU.
 //!
-//! A golden folder is an MLC checkpoint and `expected.safetensors`. That file
+//! A golden folder is an MLC or MLX checkpoint and `expected.safetensors`. That file
 //! has, for each prompt `P`, `P.input_ids` [n] and `P.logits` [n, V], and may
 //! have `P.logits_cached` [n, V] or `P.logits_cached_last` [1, V] (fed token by
 //! token), `P.greedy` with `P.greedy_gap` [m], and stages of the forward pass:
@@ -17,10 +17,9 @@ use crate::{
 use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Elem, Settings, kv::KvFormat, plan::Buffer};
 use reference::{
-    Checkpoint, Forward, Numerics,
+    Checkpoint, Forward, Numerics, folder,
     forward::{Trace, TraceRows},
     golden::{Golden, Values},
-    mlc,
     roles::argmax,
 };
 use serde::Serialize;
@@ -32,8 +31,6 @@ use std::{
 
 /// The file beside the checkpoint.
 const EXPECTED: &str = "expected.safetensors";
-/// The file that makes a folder an MLC checkpoint.
-const CONFIG: &str = "mlc-chat-config.json";
 /// README of the golden data, "other f32 code": relative rms of a row.
 const F32_REL_RMS: f64 = 6e-5;
 /// The same, dense models: the largest error of one logit.
@@ -144,14 +141,12 @@ impl Folder {
     pub fn open(dir: &Path) -> Result<Self> {
         let shown = dir.display();
         ensure!(dir.is_dir(), "{shown}: no such folder");
-        for file in [EXPECTED, CONFIG] {
-            ensure!(
-                dir.join(file).is_file(),
-                "{shown}: not a golden folder: it has no {file}; expected an MLC checkpoint with \
-                 {CONFIG}, and {EXPECTED}"
-            );
-        }
-        let weights = mlc::read(dir, &|_, _| {})?;
+        ensure!(
+            dir.join(EXPECTED).is_file(),
+            "{shown}: not a golden folder: it has no {EXPECTED}; expected it beside an MLC or MLX \
+             checkpoint"
+        );
+        let weights = folder::read(dir, &|_, _| {})?;
         let golden = Golden::open(dir.join(EXPECTED))?;
         let mut reader = Reader {
             golden: &golden,

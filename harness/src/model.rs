@@ -4,7 +4,7 @@ use crate::env;
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{ModelSpec, models};
-use reference::{Checkpoint, checkpoint::Container, convert, fetch, mlc, synth};
+use reference::{Checkpoint, checkpoint::Container, convert, fetch, folder, synth};
 use std::path::{Path, PathBuf};
 
 /// Seed of synthetic weights and of seeded prompts when none is given.
@@ -83,13 +83,13 @@ pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint>
         Some(path) => {
             let path = Path::new(path);
             if path.is_dir() {
-                Ok(mlc::read(path, &silent)?)
+                Ok(folder::read(path, &silent)?)
             } else if path.is_file() {
                 Ok(convert::load(path, &silent)?)
             } else {
                 bail!(
                     "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
-                     file or an MLC folder",
+                     file or the folder of an MLC or MLX checkpoint",
                     path.display()
                 )
             }

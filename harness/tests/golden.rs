@@ -98,6 +98,11 @@ fn qwen3_tiny_passes() {
     passes("qwen3_tiny_passes", "qwen3-tiny", 3);
 }
 
+#[test]
+fn qwen3_mlx_tiny_passes() {
+    passes("qwen3_mlx_tiny_passes", "qwen3-mlx-tiny", 3);
+}
+
 // ---- folders made from llama-tiny ----
 
 /// Tensors of a safetensors file: dtype, shape and bytes by name.
@@ -247,7 +252,10 @@ fn folders_of_another_form_are_errors() {
     refused(&empty.path().join("nowhere"), "no such folder");
     refused(empty.path(), "it has no expected.safetensors");
     std::fs::write(empty.path().join("expected.safetensors"), []).expect("written");
-    refused(empty.path(), "it has no mlc-chat-config.json");
+    refused(
+        empty.path(),
+        "neither mlc-chat-config.json (MLC) nor config.json (MLX)",
+    );
     type Change = fn(&mut Tensors);
     let changes: [(&str, Change); 5] = [
         ("no prompt", |tensors| tensors.clear()),

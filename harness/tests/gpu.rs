@@ -653,3 +653,50 @@ fn a_prompt_reuses_what_the_cache_holds_of_it() {
     let done = engine.prefill(&int8.prefill, &second).expect("prefill");
     assert_eq!(done.reused, 0, "another cache");
 }
+
+/// Embedding and head in parts give the bits that they give whole, and each part is
+/// within its bounds.
+#[test]
+fn a_head_in_parts_gives_the_same_logits() {
+    let Some(mut gpu) = adapter("a_head_in_parts_gives_the_same_logits") else {
+        return;
+    };
+    let spec = ModelSpec {
+        num_hidden_layers: 1,
+        vocab_size: 5000,
+        ..models::find("smollm2-135m").expect("registered")
+    };
+    let weights = synth::checkpoint(&spec, 3).expect("synthetic weights");
+    // Ids of the first part, the last, and both sides of a cut.
+    let prompt = [4999, 0, 3071, 3072, 17];
+    let whole = gpu.features.max_storage_binding_bytes;
+    for form in [&["rowwise=0"][..], &["rowwise=1", "texture=0"]] {
+        let mut seen = Vec::new();
+        // 5,000 rows of 288 bytes are 1.44 MB, the largest other matrix 885 kB.
+        for limit in [whole, 900_000] {
+            gpu.features.max_storage_binding_bytes = limit;
+            for chunk in ["chunk=0", "chunk=64"] {
+                let choices = [form, &[chunk]].concat();
+                let mut engine = Engine::new(&gpu, &weights, 32, None).expect("engine");
+                let arm = engine.arm(&settings(&gpu, &choices)).expect("arm");
+                let parts = arm.decode.plan.dispatches.iter();
+                let parts = parts.filter(|d| d.rows().is_some()).count();
+                assert_eq!(parts, if limit == whole { 0 } else { 4 }, "{limit}");
+                engine
+                    .prefill_whole(&arm.prefill, &prompt)
+                    .expect("prefill");
+                seen.push((
+                    chunk,
+                    engine.logits(Elem::F16).expect("logits"),
+                    engine.token().expect("a token"),
+                ));
+                engine.set_token(3071);
+                for check in check::roles(&engine, &arm.decode, 5, every).expect("roles") {
+                    assert!(check.passed, "{}: {:?}", check.stage, check.note);
+                }
+            }
+        }
+        let (whole, parts) = seen.split_at(2);
+        assert!(whole == parts, "{form:?}: other logits from parts");
+    }
+}

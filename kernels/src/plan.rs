@@ -4,18 +4,21 @@
 //! written by hand; the published ones are tests.
 
 mod cache;
+mod weights;
 
 use crate::{
     Elem,
     features::Features,
     flag::{FLAGS, Flag, Metric, Settings},
     kv::{self, KvFormat},
-    models::{Family, ModelSpec, Shape, Tensor},
+    models::{Family, ModelSpec, Tensor},
+    quant::QuantFormat,
     role::Role,
     variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use weights::Matrix;
 
 mod chunk;
 
@@ -48,13 +51,15 @@ impl Phase {
     }
 }
 
-/// Which half of a parameter a binding takes.
+/// Which part of a parameter a binding takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// Packed codes of a matrix.
     Words,
     /// Group scales of a matrix.
     Scales,
+    /// Group biases of a matrix in an affine format.
+    Biases,
     /// A vector parameter.
     Vector,
 }
@@ -106,6 +111,15 @@ pub enum State {
     InvFreq,
 }
 
+/// Some rows of a matrix, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rows {
+    /// The first.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
 /// What a binding of a dispatch is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
@@ -115,8 +129,10 @@ pub enum Buffer {
         layer: Option<usize>,
         /// Which parameter.
         tensor: Tensor,
-        /// Which half of it.
+        /// Which part of it.
         part: Part,
+        /// The rows of the matrix that are bound, where one binding may not hold all.
+        rows: Option<Rows>,
     },
     /// An activation.
     Activation(Activation),
@@ -152,8 +168,23 @@ pub struct Dispatch {
     pub uniform: Vec<u32>,
     /// Workgroups in x, y, z.
     pub grid: [u32; 3],
-    /// Bytes of matrix weights and scales that it reads.
+    /// Bytes of matrix weights, scales and biases that it reads.
     pub weight_bytes: u64,
+}
+
+impl Dispatch {
+    /// The rows of its matrix, where it takes a part of one that is too large for a
+    /// binding. Its outputs of these rows lie behind those of the rows before.
+    pub fn rows(&self) -> Option<Rows> {
+        self.buffers.iter().find_map(|buffer| match buffer {
+            Buffer::Param { rows, .. } => *rows,
+            Buffer::Activation(_)
+            | Buffer::KvPages { .. }
+            | Buffer::KvCodes { .. }
+            | Buffer::KvScales { .. }
+            | Buffer::State(_) => None,
+        })
+    }
 }
 
 /// The dispatches of one token.
@@ -497,10 +528,30 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The last variant of a role in the table that every flag takes and that K (for
-    /// attention, the head dimension; 0 where the role has none) allows.
-    fn choose(&mut self, role: Role, k: usize, label: &str) -> Result<Variant, PlanError> {
-        self.choose_for(role, k, Elem::F16, label)
+    /// Vectors of a dispatch of a role in this plan.
+    fn batch(&self, role: Role) -> Batch {
+        match role {
+            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
+            _ => Batch::One,
+        }
+    }
+
+    /// The form of a role that reads no weights.
+    fn base(&mut self, role: Role, label: &str) -> Result<Variant, PlanError> {
+        self.choose(role, None, 0, label)
+    }
+
+    /// The last variant of a role in the table that every flag takes and that the
+    /// format of its weights and K (for attention, the head dimension; 0 where the
+    /// role has none) allow.
+    fn choose(
+        &mut self,
+        role: Role,
+        format: Option<QuantFormat>,
+        k: usize,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
+        self.choose_for(role, format, k, Elem::F16, label)
     }
 
     /// [`Self::choose`] where the role's product, or its logits, are of this type or
@@ -508,20 +559,15 @@ impl Builder<'_> {
     fn choose_for(
         &mut self,
         role: Role,
+        format: Option<QuantFormat>,
         k: usize,
         out: Elem,
         label: &str,
     ) -> Result<Variant, PlanError> {
         let site = label.rsplit('.').next().unwrap_or(label);
-        let batch = match role {
-            Role::Int4Matmul | Role::FusedFfn if self.in_chunks => Batch::Dynamic,
-            _ => Batch::One,
-        };
+        let batch = self.batch(role);
         let written = |v: &&Variant| {
-            v.role == role
-                && v.batch == batch
-                && v.format.is_none_or(|format| format == self.spec.format)
-                && v.out == out
+            (v.role, v.batch, v.format, v.out) == (role, batch, format, out)
         };
         let taken = |v: &&Variant| {
             let value = |flag: &Flag| self.settings.get(flag.name);
@@ -546,7 +592,11 @@ impl Builder<'_> {
             }
         }
         if reasons.is_empty() {
-            reasons.push(format!("it is not written for {}", self.spec.format.name()));
+            let format = format.map_or("no", QuantFormat::name);
+            let elem = self.settings.elem().name();
+            reasons.push(format!(
+                "it is not written for {format} weights and {elem} activations"
+            ));
         }
         Err(PlanError::NoVariant {
             site: label.to_owned(),
@@ -559,17 +609,8 @@ impl Builder<'_> {
         fold(groups, self.features.max_workgroups_per_dimension)
     }
 
-    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> (usize, usize, [Buffer; 2], u64) {
-        let Shape::Matrix { rows, k } = self.spec.shape(tensor) else {
-            panic!("{tensor:?} is not a matrix");
-        };
-        let part = |part| Buffer::Param {
-            layer,
-            tensor,
-            part,
-        };
-        let bytes = self.spec.format.matrix_bytes(rows, k);
-        (rows, k, [part(Part::Scales), part(Part::Words)], bytes)
+    fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix {
+        Matrix::of(self.spec, layer, tensor)
     }
 
     fn vector(layer: Option<usize>, tensor: Tensor) -> Buffer {
@@ -577,33 +618,42 @@ impl Builder<'_> {
             layer,
             tensor,
             part: Part::Vector,
+            rows: None,
         }
     }
 
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
-        let variant = self.choose(Role::Embedding, 0, label)?;
-        let (_, _, [scales, words], _) = self.matrix(None, Tensor::Embedding);
+        let w = self.matrix(None, Tensor::Embedding);
+        let variant = self.choose(Role::Embedding, Some(w.format), 0, label)?;
         let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label: label.into(),
-            variant,
-            buffers: vec![
-                act(Activation::Residual(0)),
-                state(State::Token),
-                scales,
-                words,
-            ],
-            uniform: vec![self.tokens as u32, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
+        let most = self.features.max_storage_binding_bytes;
+        for w in w.bindable(variant, most) {
+            self.dispatches.push(Dispatch {
+                label: w.label(label),
+                variant,
+                buffers: w.bound(vec![
+                    act(Activation::Residual(0)),
+                    state(State::Token),
+                    w.scales,
+                    w.words,
+                ]),
+                uniform: vec![
+                    self.tokens as u32,
+                    groups as u32,
+                    w.first as u32,
+                    w.rows as u32,
+                ],
+                grid: self.fold(groups),
+                weight_bytes: 0,
+            });
+        }
         Ok(())
     }
 
     fn rms_norm(&mut self) -> Result<(), PlanError> {
         let label = "layers.0.input_norm";
-        let variant = self.choose(Role::RmsNorm, 0, label)?;
+        let variant = self.base(Role::RmsNorm, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
@@ -621,7 +671,7 @@ impl Builder<'_> {
 
     fn qk_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm");
-        let variant = self.choose(Role::QkNorm, 0, &label)?;
+        let variant = self.base(Role::QkNorm, &label)?;
         let groups = self.tokens * (self.spec.num_attention_heads + self.spec.num_key_value_heads);
         self.dispatches.push(Dispatch {
             label,
@@ -640,7 +690,7 @@ impl Builder<'_> {
 
     fn qk_norm_rope_append(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qk_norm_rope_append");
-        let variant = self.choose(Role::QkNormRopeAppend, 0, &label)?;
+        let variant = self.base(Role::QkNormRopeAppend, &label)?;
         let groups = self.spec.num_attention_heads + 2 * self.spec.num_key_value_heads;
         self.dispatches.push(Dispatch {
             label,
@@ -664,7 +714,7 @@ impl Builder<'_> {
 
     fn rope(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.rope");
-        let variant = self.choose(Role::Rope, 0, &label)?;
+        let variant = self.base(Role::Rope, &label)?;
         let groups = (self.tokens * self.spec.qkv_dim()).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
@@ -707,40 +757,47 @@ impl Builder<'_> {
             Some(layer) => format!("layers.{layer}.{site}"),
             None => site.to_owned(),
         };
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(layer, tensor);
-        let variant = self.choose_for(Role::Int4Matmul, k, output.elem(Elem::F16), &label)?;
-        let format = self.spec.format;
-        let mut uniform = vec![
-            format.words_per_row(k) as u32,
-            format.scales_per_row(k) as u32,
-            rows as u32,
-        ];
-        self.push_tokens(variant, &mut uniform);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(output), act(input), scales, words],
-            uniform,
-            grid: self.matrix_grid(variant, rows),
-            weight_bytes,
-        });
+        let w = self.matrix(layer, tensor);
+        let out = output.elem(Elem::F16);
+        let variant = self.choose_for(Role::Int4Matmul, Some(w.format), w.k, out, &label)?;
+        for w in w.bindable(variant, self.features.max_storage_binding_bytes) {
+            let mut uniform = vec![
+                w.format.words_per_row(w.k) as u32,
+                w.format.scales_per_row(w.k) as u32,
+                w.rows as u32,
+            ];
+            self.push_tokens(variant, &mut uniform);
+            self.dispatches.push(Dispatch {
+                label: w.label(&label),
+                variant,
+                buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
+                uniform,
+                grid: self.matrix_grid(variant, w.rows),
+                weight_bytes: w.bytes(),
+            });
+        }
         Ok(())
     }
 
     fn fused_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.ffn");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::GateUp);
-        let variant = self.choose(Role::FusedFfn, k, &label)?;
-        let units = rows / 2;
+        let w = self.matrix(Some(layer), Tensor::GateUp);
+        let variant = self.choose(Role::FusedFfn, Some(w.format), w.k, &label)?;
+        let units = w.rows / 2;
         let mut uniform = vec![units as u32];
         self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![act(Activation::Ffn), act(Activation::Normed), scales, words],
+            buffers: w.bound(vec![
+                act(Activation::Ffn),
+                act(Activation::Normed),
+                w.scales,
+                w.words,
+            ]),
             uniform,
             grid: self.matrix_grid(variant, units),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }
@@ -758,7 +815,7 @@ impl Builder<'_> {
             "next_norm"
         };
         let label = format!("layers.{layer}.{site}");
-        let variant = self.choose(Role::AddNorm, 0, &label)?;
+        let variant = self.base(Role::AddNorm, &label)?;
         let next = 1 - *residual;
         self.dispatches.push(Dispatch {
             label,
@@ -794,7 +851,7 @@ impl Builder<'_> {
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
         let logits = self.logits();
-        let variant = self.choose_for(Role::Argmax, 0, logits.elem(Elem::F16), label)?;
+        let variant = self.choose_for(Role::Argmax, None, 0, logits.elem(Elem::F16), label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,

@@ -48,6 +48,17 @@ impl QuantFormat {
         Self::Affine8G64,
     ];
 
+    /// Those whose codes do not straddle words.
+    pub const OF_WHOLE_WORDS: &'static [Self] = &[
+        Self::Q4f16_1,
+        Self::Q4f32_1,
+        Self::Q4_0,
+        Self::Affine4G32,
+        Self::Affine4G64,
+        Self::Affine8G32,
+        Self::Affine8G64,
+    ];
+
     /// Its name: the published one, or for MLX's affine formats bits and group.
     pub const fn name(self) -> &'static str {
         match self {
@@ -159,6 +170,12 @@ impl Elem {
             Self::F16 => 2,
             Self::F32 => 4,
         }
+    }
+}
+
+impl std::fmt::Display for QuantFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -6,7 +6,6 @@ use crate::role::Role;
 /// Body of a role that is written by hand; `None` where a template makes it.
 pub const fn body(role: Role) -> Option<&'static str> {
     match role {
-        Role::Embedding => Some(include_str!("../wgsl/embedding.wgsl")),
         Role::RmsNorm => Some(include_str!("../wgsl/rms_norm.wgsl")),
         Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
         Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
@@ -16,7 +15,8 @@ pub const fn body(role: Role) -> Option<&'static str> {
         Role::QkNorm => Some(include_str!("../wgsl/qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
         Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
-        Role::QkvFused
+        Role::Embedding
+        | Role::QkvFused
         | Role::QkvFusedScratch
         | Role::Attention
         | Role::AttentionSplitk
@@ -24,6 +24,7 @@ pub const fn body(role: Role) -> Option<&'static str> {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn
         | Role::Argmax => None,
     }
@@ -50,6 +51,7 @@ pub const fn library(role: Role) -> &'static str {
         | Role::KvQuantizeInt8
         | Role::SiluMul
         | Role::Int4Matmul
+        | Role::Int4MatmulMoe
         | Role::FusedFfn => "",
     }
 }

@@ -155,6 +155,15 @@ impl Accumulation {
         }
     }
 
+    /// The same where a step adds the scaled sum of its codes and the bias's
+    /// share, as in affine formats: one more addition.
+    pub const fn with_bias(self) -> Self {
+        Self {
+            serial: self.serial + 1,
+            ..self
+        }
+    }
+
     /// Roundings on the longest path from a term to the sum: its additions,
     /// plus two for the products with the activation and with the scale.
     pub const fn roundings(self) -> usize {

@@ -1,10 +1,10 @@
-//! A model's weights in memory, in q4f16_1, complete and of the right shapes.
+//! A model's weights in memory, complete, of the right shapes and formats.
 
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, Packed};
 use half::f16;
 use kernels::{
     models::{Family, ModelSpec, Shape, SpecError, Tensor},
-    quant::CODES_PER_WORD,
+    quant::QuantFormat,
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ const _: () = assert!(
 pub enum Container {
     /// An MLC checkpoint folder.
     Mlc,
+    /// An MLX checkpoint folder.
+    Mlx,
     /// A GGUF file, requantised.
     Gguf,
     /// Seeded random numbers.
@@ -46,17 +48,8 @@ pub struct Provenance {
 /// One parameter as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
-    /// Codes `[rows, k / 8]` and scales `[rows, k / 32]`.
-    Matrix {
-        /// Output rows.
-        rows: usize,
-        /// Input width.
-        k: usize,
-        /// Eight codes a word, lowest nibble first.
-        words: Vec<u32>,
-        /// One scale per 32 weights.
-        scales: Vec<f16>,
-    },
+    /// A quantised matrix.
+    Matrix(Packed),
     /// An f16 vector.
     Vector(Vec<f16>),
 }
@@ -97,7 +90,7 @@ pub enum CheckpointError {
         /// The model's id.
         model: String,
     },
-    /// A parameter of the wrong shape.
+    /// A parameter of the wrong shape or format.
     #[error("parameter {name}: expected {expected}, found {found}; weights and model differ")]
     Shape {
         /// Published name.
@@ -153,18 +146,19 @@ impl Checkpoint {
         }
         let mut checked = BTreeMap::new();
         for key @ (layer, tensor) in spec.tensors() {
-            let expected = spec.shape(tensor);
+            let shape = spec.shape(tensor);
+            let expected = || describe_in(shape, spec.format_of(layer, tensor));
             let name = || spec.param_name(layer, tensor);
             let Some(stored) = given.remove(&key) else {
                 return Err(CheckpointError::Missing {
                     name: name(),
-                    expected: describe(expected),
+                    expected: expected(),
                 });
             };
-            if !fits(&stored, expected, &spec) {
+            if !fits(&stored, shape, spec.format_of(layer, tensor)) {
                 return Err(CheckpointError::Shape {
                     name: name(),
-                    expected: describe(expected),
+                    expected: expected(),
                     found: describe_stored(&stored),
                 });
             }
@@ -205,17 +199,7 @@ impl Checkpoint {
     /// When the model has no such matrix: the caller's mistake.
     pub fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix<'_> {
         match self.stored(layer, tensor) {
-            Stored::Matrix {
-                rows,
-                k,
-                words,
-                scales,
-            } => Matrix {
-                rows: *rows,
-                k: *k,
-                words,
-                scales,
-            },
+            Stored::Matrix(matrix) => matrix.matrix(),
             Stored::Vector(_) => panic!("{tensor:?} is a vector"),
         }
     }
@@ -227,7 +211,7 @@ impl Checkpoint {
     pub fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16] {
         match self.stored(layer, tensor) {
             Stored::Vector(values) => values,
-            Stored::Matrix { .. } => panic!("{tensor:?} is a matrix"),
+            Stored::Matrix(_) => panic!("{tensor:?} is a matrix"),
         }
     }
 
@@ -245,15 +229,16 @@ impl Checkpoint {
     /// Bytes of all parameters.
     pub fn payload_bytes(&self) -> u64 {
         let bytes = |stored: &Stored| match stored {
-            Stored::Matrix { words, scales, .. } => words.len() * 4 + scales.len() * 2,
-            Stored::Vector(values) => values.len() * 2,
+            Stored::Matrix(matrix) => matrix.matrix().bytes(),
+            Stored::Vector(values) => 2 * values.len() as u64,
         };
-        self.tensors.values().map(|s| bytes(s) as u64).sum()
+        self.tensors.values().map(bytes).sum()
     }
 
     /// Checksum of the weights in `spec.tensors()` order, lower-case hex:
     /// SHA-256 over one line `NAME HEX\n` per parameter, HEX being the SHA-256
-    /// of its codes followed by its scales (or of its vector), little-endian.
+    /// of its codes followed by its scales and biases (or of its vector),
+    /// little-endian.
     /// Two levels, so that parameters are hashed in parallel.
     pub fn payload_sha256(&self) -> String {
         let lines: Vec<String> = self
@@ -263,9 +248,10 @@ impl Checkpoint {
             .map(|(layer, tensor)| {
                 let mut hash = Sha256::new();
                 match self.stored(layer, tensor) {
-                    Stored::Matrix { words, scales, .. } => {
-                        hash.update(bytemuck::cast_slice::<u32, u8>(words));
-                        hash.update(bytemuck::cast_slice::<f16, u8>(scales));
+                    Stored::Matrix(matrix) => {
+                        hash.update(bytemuck::cast_slice::<u32, u8>(&matrix.words));
+                        hash.update(matrix.scales.as_scales().bytes());
+                        hash.update(bytemuck::cast_slice::<f16, u8>(&matrix.biases));
                     }
                     Stored::Vector(values) => {
                         hash.update(bytemuck::cast_slice::<f16, u8>(values));
@@ -303,27 +289,16 @@ fn unknown(spec: &ModelSpec, (layer, tensor): Key) -> CheckpointError {
     }
 }
 
-fn fits(stored: &Stored, expected: Shape, spec: &ModelSpec) -> bool {
+fn fits(stored: &Stored, expected: Shape, format: QuantFormat) -> bool {
     match (stored, expected) {
-        (
-            Stored::Matrix {
-                rows,
-                k,
-                words,
-                scales,
-            },
-            Shape::Matrix {
-                rows: expected_rows,
-                k: expected_k,
-            },
-        ) => {
-            (*rows, *k) == (expected_rows, expected_k)
-                && words.len() == rows * spec.format.words_per_row(*k)
-                && scales.len() == rows * spec.format.scales_per_row(*k)
+        (Stored::Matrix(matrix), Shape::Matrix { rows, k }) => {
+            (matrix.format, matrix.rows, matrix.k) == (format, rows, k)
+                && matrix.matrix().check().is_ok()
         }
         (Stored::Vector(values), Shape::Vector { len }) => values.len() == len,
-        (Stored::Matrix { .. }, Shape::Vector { .. })
-        | (Stored::Vector(_), Shape::Matrix { .. }) => false,
+        (Stored::Matrix(_), Shape::Vector { .. }) | (Stored::Vector(_), Shape::Matrix { .. }) => {
+            false
+        }
     }
 }
 
@@ -335,18 +310,25 @@ pub(crate) fn describe(shape: Shape) -> String {
     }
 }
 
+/// The same with the format of a matrix.
+fn describe_in(shape: Shape, format: QuantFormat) -> String {
+    match shape {
+        Shape::Matrix { .. } => format!("{} in {format}", describe(shape)),
+        Shape::Vector { .. } => describe(shape),
+    }
+}
+
 fn describe_stored(stored: &Stored) -> String {
     match stored {
-        Stored::Matrix {
-            rows,
-            k,
-            words,
-            scales,
-        } => format!(
-            "a matrix [{rows}, {k}] with {} codes and {} scales",
-            words.len() * CODES_PER_WORD,
-            scales.len()
-        ),
+        Stored::Matrix(matrix) => match matrix.matrix().check() {
+            Err(error) => error.to_string(),
+            Ok(()) => {
+                let &Packed {
+                    format, rows, k, ..
+                } = matrix;
+                describe_in(Shape::Matrix { rows, k }, format)
+            }
+        },
         Stored::Vector(values) => format!("a vector [{}]", values.len()),
     }
 }
@@ -398,7 +380,8 @@ mod tests {
         assert_eq!(build(&|_| ()), Ok(()), "whole");
         let error = build(&|t| drop(t.remove(&(Some(1), Tensor::Down)))).expect_err("missing");
         assert_eq!(
-            error, "parameter model.layers.1.mlp.down_proj is missing; expected a matrix [64, 96]",
+            error,
+            "parameter model.layers.1.mlp.down_proj is missing; expected a matrix [64, 96] in q4f16_1",
             "missing"
         );
         let error = build(&|t| {

@@ -6,7 +6,8 @@ use crate::checkpoint::{
     Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe, hex,
 };
 use crate::gguf::{Gguf, GgufError, TensorInfo};
-use crate::quantise::quantise_row;
+use crate::matrix::{Packed, ScaleValues};
+use crate::quantise::{FORMAT, quantise_row};
 use half::f16;
 use kernels::models::{Family, ModelSpec, Shape, Tensor, registry};
 use rayon::prelude::*;
@@ -291,8 +292,8 @@ fn parameter(gguf: &Gguf, spec: &ModelSpec, key: Key) -> Result<Stored, ConvertE
     let parts = parts(spec, key);
     match spec.shape(key.1) {
         Shape::Matrix { rows, k } => {
-            let words_per_row = spec.format.words_per_row(k);
-            let scales_per_row = spec.format.scales_per_row(k);
+            let words_per_row = FORMAT.words_per_row(k);
+            let scales_per_row = FORMAT.scales_per_row(k);
             let mut words = vec![0; rows * words_per_row];
             let mut scales = vec![f16::ZERO; rows * scales_per_row];
             let mut start = 0;
@@ -316,12 +317,14 @@ fn parameter(gguf: &Gguf, spec: &ModelSpec, key: Key) -> Result<Stored, ConvertE
                     )?;
                 start += rows;
             }
-            Ok(Stored::Matrix {
+            Ok(Stored::Matrix(Packed {
+                format: FORMAT,
                 rows,
                 k,
                 words,
-                scales,
-            })
+                scales: ScaleValues::F16(scales),
+                biases: vec![],
+            }))
         }
         Shape::Vector { len } => {
             let (name, rows, _) = &parts[0];

@@ -143,6 +143,14 @@ impl Golden {
         self.read(name, Dtype::U32, "u32", u32::from_le_bytes)
     }
 
+    /// A tensor of u16.
+    ///
+    /// # Errors
+    /// [`GoldenError::Tensor`] when there is none of that name and type.
+    pub fn u16(&self, name: &str) -> Result<Values<u16>, GoldenError> {
+        self.read(name, Dtype::U16, "u16", u16::from_le_bytes)
+    }
+
     /// A tensor of u8.
     ///
     /// # Errors

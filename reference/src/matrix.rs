@@ -1,80 +1,170 @@
-//! A weight matrix in `q4f16_1`, and its products with activations in f64.
+//! A weight matrix in any format, and its products with activations in f64.
 //!
-//! All products here add in one fixed order (four lanes per group of 32, two
-//! lanes along the row), so that [`Matrix::matvec`] and [`Matrix::matmul`]
-//! agree bit for bit and a prefill equals the same tokens fed one by one.
-//! The f64 sums are themselves off by less than `k * 2^-53` relative to
-//! `sum |w_i x_i|`: nine orders below any f32 limit.
+//! All products of one format add in one fixed order, so that [`Matrix::matvec`]
+//! and [`Matrix::matmul`] agree bit for bit and a prefill equals the same tokens
+//! fed one by one. Every weight is exact in f64. The f64 sums are themselves off
+//! by less than `k * 2^-53` relative to `sum |w_i x_i|`: nine orders below any
+//! f32 limit.
+
+mod codes;
+mod q4f16_1;
 
 use half::f16;
 use kernels::quant::QuantFormat;
 use rayon::prelude::*;
 
-/// Weights along K that share one scale.
-pub const GROUP: usize = QuantFormat::Q4f16_1.group_size();
-/// `u32` words of codes in one group.
-const GROUP_WORDS: usize = QuantFormat::Q4f16_1.words_per_row(GROUP);
 /// Rows that one parallel job computes.
 const JOB_ROWS: usize = 32;
-/// Tokens whose sums one pass over a row keeps in registers.
-const JOB_TOKENS: usize = 4;
+/// Lanes of a sum over a row.
+const LANES: usize = 8;
 
-/// What the two codes of a byte decode to, low nibble first, before the scale.
-type CodePairs = [[f64; 2]; 256];
-
-/// `code - 7`.
-static VALUES: CodePairs = code_pairs(false);
-/// `|code - 7|`.
-static MAGNITUDES: CodePairs = code_pairs(true);
-
-const fn code_pairs(magnitude: bool) -> CodePairs {
-    let mut pairs = [[0.0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut half = 0;
-        while half < 2 {
-            let code = (byte >> (4 * half)) as i32 & 15;
-            let value = code - QuantFormat::Q4f16_1.zero_point();
-            let value = if magnitude { value.abs() } else { value };
-            pairs[byte][half] = value as f64;
-            half += 1;
-        }
-        byte += 1;
-    }
-    pairs
+/// Group scales, borrowed, in the type of the format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scales<'a> {
+    /// f16.
+    F16(&'a [f16]),
+    /// f32.
+    F32(&'a [f32]),
 }
 
-/// A `q4f16_1` matrix `[rows, k]`, borrowed from a checkpoint:
-/// `w[r][i] = (code - 7) * scale`, exact in f64.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Matrix<'a> {
+impl<'a> Scales<'a> {
+    /// Number of scales.
+    pub const fn len(self) -> usize {
+        match self {
+            Self::F16(scales) => scales.len(),
+            Self::F32(scales) => scales.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// One scale, exact.
+    ///
+    /// # Panics
+    /// When there is none at `i`.
+    pub fn get(self, i: usize) -> f64 {
+        match self {
+            Self::F16(scales) => f64::from(scales[i].to_f32()),
+            Self::F32(scales) => f64::from(scales[i]),
+        }
+    }
+
+    /// Their bytes, little-endian.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::F16(scales) => bytemuck::cast_slice(scales),
+            Self::F32(scales) => bytemuck::cast_slice(scales),
+        }
+    }
+
+    fn is_of(self, format: QuantFormat) -> bool {
+        let ty = match self {
+            Self::F16(_) => kernels::Elem::F16,
+            Self::F32(_) => kernels::Elem::F32,
+        };
+        format.scale_type() == ty
+    }
+}
+
+/// Group scales that own their values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScaleValues {
+    /// f16.
+    F16(Vec<f16>),
+    /// f32.
+    F32(Vec<f32>),
+}
+
+impl ScaleValues {
+    /// The same, borrowed.
+    pub fn as_scales(&self) -> Scales<'_> {
+        match self {
+            Self::F16(scales) => Scales::F16(scales),
+            Self::F32(scales) => Scales::F32(scales),
+        }
+    }
+}
+
+/// A matrix that owns its parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Packed {
+    /// Format of the weights.
+    pub format: QuantFormat,
     /// Output rows.
     pub rows: usize,
-    /// Input width, a multiple of 32.
+    /// Input width.
     pub k: usize,
-    /// Codes `[rows, k/8]`, eight per word, lowest nibble first along K.
-    pub words: &'a [u32],
-    /// Scales `[rows, k/32]`.
-    pub scales: &'a [f16],
+    /// Codes `[rows, words_per_row]`, lowest bits first along K.
+    pub words: Vec<u32>,
+    /// Scales `[rows, scales_per_row]`.
+    pub scales: ScaleValues,
+    /// Biases of the same shape; none where the format is symmetric.
+    pub biases: Vec<f16>,
 }
 
-/// Codes or scales that do not fill the shape they are said to have.
+impl Packed {
+    /// The same, borrowed. The parts need not fill the shape; [`Matrix::check`]
+    /// says whether they do.
+    pub fn matrix(&self) -> Matrix<'_> {
+        Matrix {
+            format: self.format,
+            rows: self.rows,
+            k: self.k,
+            words: &self.words,
+            scales: self.scales.as_scales(),
+            biases: &self.biases,
+        }
+    }
+}
+
+/// A matrix `[rows, k]`, borrowed from a checkpoint:
+/// `w[r][i] = (code - zero point) * scale + bias`, exact in f64.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Matrix<'a> {
+    /// Format of the weights.
+    pub format: QuantFormat,
+    /// Output rows.
+    pub rows: usize,
+    /// Input width, whole groups.
+    pub k: usize,
+    /// Codes `[rows, words_per_row]`, lowest bits first along K.
+    pub words: &'a [u32],
+    /// Scales `[rows, scales_per_row]`.
+    pub scales: Scales<'a>,
+    /// Biases of the same shape; none where the format is symmetric.
+    pub biases: &'a [f16],
+}
+
+/// Parts that do not fill the shape they are said to have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
     /// K cannot be cut into groups.
-    #[error("k = {k} is not a multiple of the q4f16_1 group of {GROUP}")]
+    #[error("k = {k} is not a multiple of the {format} group of {}", format.group_size())]
     Width {
+        /// The format.
+        format: QuantFormat,
         /// The width.
         k: usize,
     },
+    /// Scales of the wrong type.
+    #[error("a {format} matrix needs scales in {}", format.scale_type().name())]
+    ScaleType {
+        /// The format.
+        format: QuantFormat,
+    },
     /// A part has the wrong length.
-    #[error("a q4f16_1 matrix [{rows}, {k}] needs {expected} {part}, found {found}")]
+    #[error("a {format} matrix [{rows}, {k}] needs {expected} {part}, found {found}")]
     Length {
+        /// The format.
+        format: QuantFormat,
         /// Output rows.
         rows: usize,
         /// Input width.
         k: usize,
-        /// `words` or `scales`.
+        /// `words`, `scales` or `biases`.
         part: &'static str,
         /// Elements that the shape needs.
         expected: usize,
@@ -83,8 +173,39 @@ pub enum MatrixError {
     },
 }
 
+/// What a code stands for in one group: `(code - zero point) * scale + bias`.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    scale: f64,
+    bias: f64,
+}
+
 impl<'a> Matrix<'a> {
-    /// A matrix `[rows, k]` over codes `[rows, k/8]` and scales `[rows, k/32]`.
+    /// `count` rows from `first` on.
+    ///
+    /// # Panics
+    /// When it has not as many.
+    pub fn part(&self, first: usize, count: usize) -> Self {
+        let of = |per_row: usize| first * per_row..(first + count) * per_row;
+        let scales = of(self.format.scales_per_row(self.k));
+        Self {
+            rows: count,
+            words: &self.words[of(self.format.words_per_row(self.k))],
+            scales: match self.scales {
+                Scales::F16(all) => Scales::F16(&all[scales.clone()]),
+                Scales::F32(all) => Scales::F32(&all[scales.clone()]),
+            },
+            biases: if self.format.is_affine() {
+                &self.biases[scales]
+            } else {
+                self.biases
+            },
+            ..*self
+        }
+    }
+
+    /// A q4f16_1 matrix `[rows, k]` over codes `[rows, k/8]` and scales
+    /// `[rows, k/32]`.
     ///
     /// # Errors
     /// When `k` is no multiple of 32 or a part has another length.
@@ -94,18 +215,44 @@ impl<'a> Matrix<'a> {
         words: &'a [u32],
         scales: &'a [f16],
     ) -> Result<Self, MatrixError> {
-        if !k.is_multiple_of(GROUP) {
-            return Err(MatrixError::Width { k });
+        let matrix = Self {
+            format: QuantFormat::Q4f16_1,
+            rows,
+            k,
+            words,
+            scales: Scales::F16(scales),
+            biases: &[],
+        };
+        matrix.check()?;
+        Ok(matrix)
+    }
+
+    /// Whether the parts fill the shape in the format.
+    ///
+    /// # Errors
+    /// [`MatrixError`], naming the first that does not.
+    pub fn check(&self) -> Result<(), MatrixError> {
+        let &Self {
+            format, rows, k, ..
+        } = self;
+        if !k.is_multiple_of(format.group_size()) {
+            return Err(MatrixError::Width { format, k });
         }
-        let format = QuantFormat::Q4f16_1;
+        if !self.scales.is_of(format) {
+            return Err(MatrixError::ScaleType { format });
+        }
+        let scales = format.scales_per_row(k);
+        let biases = if format.is_affine() { scales } else { 0 };
         let parts = [
-            ("words", format.words_per_row(k), words.len()),
-            ("scales", format.scales_per_row(k), scales.len()),
+            ("words", format.words_per_row(k), self.words.len()),
+            ("scales", scales, self.scales.len()),
+            ("biases", biases, self.biases.len()),
         ];
         for (part, per_row, found) in parts {
             let expected = rows.saturating_mul(per_row);
             if found != expected {
                 return Err(MatrixError::Length {
+                    format,
                     rows,
                     k,
                     part,
@@ -114,37 +261,116 @@ impl<'a> Matrix<'a> {
                 });
             }
         }
-        Ok(Self {
-            rows,
-            k,
-            words,
-            scales,
-        })
+        Ok(())
     }
 
-    /// Codes and scales of one row.
-    fn row(&self, row: usize) -> Row<'a> {
-        let groups = self.k / GROUP;
-        Row {
-            words: &self.words[row * groups * GROUP_WORDS..][..groups * GROUP_WORDS],
-            scales: &self.scales[row * groups..][..groups],
+    /// `rows` of its rows, from `first` on.
+    ///
+    /// # Panics
+    /// When it has not so many.
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        let (words, groups) = (
+            self.format.words_per_row(self.k),
+            self.format.scales_per_row(self.k),
+        );
+        let groups = first * groups..(first + rows) * groups;
+        Self {
+            rows,
+            words: &self.words[first * words..(first + rows) * words],
+            scales: match self.scales {
+                Scales::F16(scales) => Scales::F16(&scales[groups.clone()]),
+                Scales::F32(scales) => Scales::F32(&scales[groups.clone()]),
+            },
+            biases: if self.format.is_affine() {
+                &self.biases[groups]
+            } else {
+                &[]
+            },
+            ..*self
         }
     }
 
-    /// Dequantises `row` into `out`, `[k]`; exact, since a weight has at most
-    /// 15 significant bits.
+    /// A copy that owns its parts.
+    pub fn to_packed(&self) -> Packed {
+        Packed {
+            format: self.format,
+            rows: self.rows,
+            k: self.k,
+            words: self.words.to_vec(),
+            scales: match self.scales {
+                Scales::F16(scales) => ScaleValues::F16(scales.to_vec()),
+                Scales::F32(scales) => ScaleValues::F32(scales.to_vec()),
+            },
+            biases: self.biases.to_vec(),
+        }
+    }
+
+    /// Bytes of codes, scales and biases.
+    pub fn bytes(&self) -> u64 {
+        (4 * self.words.len() + self.scales.bytes().len() + 2 * self.biases.len()) as u64
+    }
+
+    /// Codes of one row, less the zero point, into `out`, `[k]`.
+    fn codes_into(&self, row: usize, out: &mut [f64]) {
+        let words = self.format.words_per_row(self.k);
+        let words = &self.words[row * words..][..words];
+        codes::decode(self.format, words, out);
+    }
+
+    /// The groups of one row.
+    fn groups(&self, row: usize) -> impl Iterator<Item = Group> {
+        let groups = self.format.scales_per_row(self.k);
+        let affine = self.format.is_affine();
+        let (scales, biases) = (self.scales, self.biases);
+        (row * groups..(row + 1) * groups).map(move |at| Group {
+            scale: scales.get(at),
+            bias: if affine {
+                f64::from(biases[at].to_f32())
+            } else {
+                0.0
+            },
+        })
+    }
+
+    /// What `row` is made of, element by element: the product of code and scale,
+    /// and the bias. Both are exact.
+    ///
+    /// # Panics
+    /// When `row` is out of range.
+    pub fn row_terms(&self, row: usize) -> Vec<(f64, f64)> {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let mut codes = vec![0.0; self.k];
+        self.codes_into(row, &mut codes);
+        let groups = codes.chunks_exact(self.format.group_size());
+        groups
+            .zip(self.groups(row))
+            .flat_map(|(codes, group)| codes.iter().map(move |c| (c * group.scale, group.bias)))
+            .collect()
+    }
+
+    /// Dequantises `row` into `out`, `[k]`, exactly.
+    fn weights_into(&self, row: usize, out: &mut [f64]) {
+        self.codes_into(row, out);
+        let groups = out.chunks_exact_mut(self.format.group_size());
+        for (out, group) in groups.zip(self.groups(row)) {
+            for w in out {
+                *w = *w * group.scale + group.bias;
+            }
+        }
+    }
+
+    /// Dequantises `row` into `out`, `[k]`, as the nearest f32; exact in q4f16_1,
+    /// whose weights have at most 15 significant bits.
     ///
     /// # Panics
     /// When `row` is out of range or `out` is not `[k]`.
     pub fn row_into(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         assert_eq!(out.len(), self.k, "a row has k elements");
-        let mut codes = [0.0; GROUP];
-        for (group, out) in self.row(row).groups().zip(out.chunks_exact_mut(GROUP)) {
-            group.codes_into(&mut codes);
-            for (out, code) in out.iter_mut().zip(codes) {
-                *out = (code * group.scale) as f32;
-            }
+        let mut weights = vec![0.0; self.k];
+        self.weights_into(row, &mut weights);
+        for (out, w) in out.iter_mut().zip(weights) {
+            *out = w as f32;
         }
     }
 
@@ -153,42 +379,52 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// When `x` is not `[k]` or the parts do not fill the shape.
     pub fn matvec(&self, x: &[f64]) -> Vec<f64> {
-        self.product(x, &VALUES)
+        self.assert_shape(x.len());
+        if let Some(fast) = q4f16_1::Rows::of(self) {
+            return self.by_row(|row, _| fast.dot(row, x));
+        }
+        self.by_row(|row, scratch| {
+            self.weights_into(row, scratch);
+            dot(scratch, x)
+        })
     }
 
-    /// `sum_i |w[r][i] x[i]|` of each row, `[rows]`: what the rounding errors
-    /// of a dot product are measured against.
+    /// Sum of the magnitudes of all terms that a kernel adds for each row,
+    /// `[rows]`: `|w[r][i] x[i]|`, in affine formats `|code scale x[i]| + |bias
+    /// x[i]|`, since they are added apart and may cancel. It is what the rounding
+    /// errors of a dot product are measured against.
     ///
     /// # Panics
     /// As [`Self::matvec`].
     pub fn matvec_abs(&self, x: &[f64]) -> Vec<f64> {
+        self.assert_shape(x.len());
         let x: Vec<f64> = x.iter().map(|x| x.abs()).collect();
-        let mut sums = self.product(&x, &MAGNITUDES);
-        if self.scales.iter().any(|s| s.is_sign_negative()) {
-            // Rare: our quantiser emits no negative scale. Row by row then.
-            let mut row = vec![0.0; self.k];
-            for (r, sum) in sums.iter_mut().enumerate() {
-                self.row_into(r, &mut row);
-                *sum = row
-                    .iter()
-                    .zip(&x)
-                    .map(|(w, x)| f64::from(w.abs()) * x)
-                    .sum();
-            }
-        }
-        sums
+        let group_size = self.format.group_size();
+        self.by_row(|row, codes| {
+            self.codes_into(row, codes);
+            let groups = codes.chunks_exact(group_size).zip(self.groups(row));
+            let groups = groups.zip(x.chunks_exact(group_size));
+            groups
+                .map(|((codes, group), x)| {
+                    let codes = codes.iter().zip(x).map(|(c, x)| c.abs() * x);
+                    let codes: f64 = codes.sum();
+                    codes * group.scale.abs() + group.bias.abs() * x.iter().sum::<f64>()
+                })
+                .sum()
+        })
     }
 
-    fn product(&self, x: &[f64], pairs: &CodePairs) -> Vec<f64> {
-        self.assert_shape(x.len());
+    /// What `sum` makes of each row, given scratch of `[k]`.
+    fn by_row(&self, sum: impl Fn(usize, &mut [f64]) -> f64 + Sync) -> Vec<f64> {
         let mut y = vec![0.0; self.rows];
-        y.par_chunks_mut(JOB_ROWS)
-            .enumerate()
-            .for_each(|(job, out)| {
+        y.par_chunks_mut(JOB_ROWS).enumerate().for_each_init(
+            || vec![0.0; self.k],
+            |scratch, (job, out)| {
                 for (i, out) in out.iter_mut().enumerate() {
-                    *out = self.row(job * JOB_ROWS + i).dot(x, pairs);
+                    *out = sum(job * JOB_ROWS + i, scratch);
                 }
-            });
+            },
+        );
         y
     }
 
@@ -206,6 +442,7 @@ impl<'a> Matrix<'a> {
             [x] => return vec![self.matvec(x)],
             _ => {}
         }
+        let fast = q4f16_1::Rows::of(self);
         // [rows][tokens], so that a job writes one contiguous part.
         let mut by_row = vec![0.0; self.rows * xs.len()];
         by_row
@@ -213,9 +450,17 @@ impl<'a> Matrix<'a> {
             .enumerate()
             .for_each_init(
                 || vec![0.0; self.k],
-                |codes, (job, out)| {
+                |scratch, (job, out)| {
                     for (i, out) in out.chunks_exact_mut(xs.len()).enumerate() {
-                        self.row(job * JOB_ROWS + i).dot_all(xs, codes, out);
+                        let row = job * JOB_ROWS + i;
+                        if let Some(fast) = fast {
+                            fast.dot_all(row, xs, scratch, out);
+                            continue;
+                        }
+                        self.weights_into(row, scratch);
+                        for (out, x) in out.iter_mut().zip(xs) {
+                            *out = dot(scratch, x);
+                        }
                     }
                 },
             );
@@ -226,185 +471,25 @@ impl<'a> Matrix<'a> {
 
     fn assert_shape(&self, x: usize) {
         assert_eq!(x, self.k, "a product with [{}, {}]", self.rows, self.k);
-        if let Err(error) = Matrix::new(self.rows, self.k, self.words, self.scales) {
+        if let Err(error) = self.check() {
             panic!("{error}");
         }
     }
 }
 
-/// One row's codes `[k/8]` and scales `[k/32]`.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    words: &'a [u32],
-    scales: &'a [f16],
-}
-
-/// One group's codes and its scale.
-struct Group<'a> {
-    words: &'a [u32; GROUP_WORDS],
-    scale: f64,
-}
-
-impl<'a> Row<'a> {
-    fn groups(self) -> impl Iterator<Item = Group<'a>> {
-        let (groups, _) = self.words.as_chunks::<GROUP_WORDS>();
-        groups.iter().zip(self.scales).map(|(words, scale)| Group {
-            words,
-            scale: f64::from(scale.to_f32()),
-        })
-    }
-
-    fn dot(self, x: &[f64], pairs: &CodePairs) -> f64 {
-        let (x, _) = x.as_chunks::<GROUP>();
-        let mut total = [0.0; 2];
-        for (group, x) in self.groups().zip(x) {
-            let mut lanes = [0.0; 4];
-            for (word, x) in group.words.iter().zip(x.as_chunks::<8>().0) {
-                let [b0, b1, b2, b3] = word.to_le_bytes().map(|b| &pairs[usize::from(b)]);
-                lanes[0] += b0[0] * x[0];
-                lanes[1] += b0[1] * x[1];
-                lanes[2] += b1[0] * x[2];
-                lanes[3] += b1[1] * x[3];
-                lanes[0] += b2[0] * x[4];
-                lanes[1] += b2[1] * x[5];
-                lanes[2] += b3[0] * x[6];
-                lanes[3] += b3[1] * x[7];
-            }
-            add_group(&mut total, lanes, group.scale);
-        }
-        total[0] + total[1]
-    }
-
-    /// The same sums for several tokens; `codes` is scratch of `[k]`.
-    fn dot_all(self, xs: &[&[f64]], codes: &mut [f64], out: &mut [f64]) {
-        let (codes, _) = codes.as_chunks_mut::<GROUP>();
-        for (group, codes) in self.groups().zip(codes.iter_mut()) {
-            group.codes_into(codes);
-        }
-        let mut tokens = xs.chunks_exact(JOB_TOKENS);
-        let mut outs = out.chunks_exact_mut(JOB_TOKENS);
-        for (xs, out) in tokens.by_ref().zip(outs.by_ref()) {
-            let xs: [&[f64]; JOB_TOKENS] = std::array::from_fn(|t| xs[t]);
-            out.copy_from_slice(&self.dot_codes(codes, xs));
-        }
-        for (x, out) in tokens.remainder().iter().zip(outs.into_remainder()) {
-            [*out] = self.dot_codes(codes, [x]);
+/// `w x`, the same order of additions for every caller.
+fn dot(w: &[f64], x: &[f64]) -> f64 {
+    let (w, w_rest) = w.as_chunks::<LANES>();
+    let (x, x_rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for (w, x) in w.iter().zip(x) {
+        for lane in 0..LANES {
+            lanes[lane] += w[lane] * x[lane];
         }
     }
-
-    fn dot_codes<const T: usize>(self, codes: &[[f64; GROUP]], xs: [&[f64]; T]) -> [f64; T] {
-        let xs = xs.map(|x| &x.as_chunks::<GROUP>().0[..codes.len()]);
-        let mut totals = [[0.0; 2]; T];
-        for (g, (codes, scale)) in codes.iter().zip(self.scales).enumerate() {
-            let scale = f64::from(scale.to_f32());
-            let mut lanes = [[0.0; 4]; T];
-            for i in (0..GROUP).step_by(4) {
-                for t in 0..T {
-                    let x = &xs[t][g];
-                    for lane in 0..4 {
-                        lanes[t][lane] += codes[i + lane] * x[i + lane];
-                    }
-                }
-            }
-            for t in 0..T {
-                add_group(&mut totals[t], lanes[t], scale);
-            }
-        }
-        totals.map(|[a, b]| a + b)
-    }
-}
-
-impl Group<'_> {
-    /// Decodes the group to `code - 7`.
-    fn codes_into(&self, out: &mut [f64; GROUP]) {
-        for (word, out) in self.words.iter().zip(out.as_chunks_mut::<8>().0) {
-            for (byte, out) in word.to_le_bytes().iter().zip(out.as_chunks_mut::<2>().0) {
-                *out = VALUES[usize::from(*byte)];
-            }
-        }
-    }
-}
-
-fn add_group(total: &mut [f64; 2], lanes: [f64; 4], scale: f64) {
-    total[0] += (lanes[0] + lanes[2]) * scale;
-    total[1] += (lanes[1] + lanes[3]) * scale;
+    let rest: f64 = w_rest.iter().zip(x_rest).map(|(w, x)| w * x).sum();
+    lanes.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example(rows: usize, k: usize) -> (Vec<u32>, Vec<f16>) {
-        let mut state = 1u32;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state ^ (state >> 15)
-        };
-        let words = (0..rows * k / 8).map(|_| next()).collect();
-        let scales = (0..rows * k / GROUP)
-            .map(|_| f16::from_f32((next() % 1000) as f32 / 500.0 - 1.0))
-            .collect();
-        (words, scales)
-    }
-
-    #[test]
-    fn codes_run_from_the_lowest_nibble() {
-        let words = [0x7654_3210, 0xfedc_ba98, 0x7777_7777, 0x7777_7777];
-        let scales = [f16::from_f32(0.5)];
-        let matrix = Matrix::new(1, 32, &words, &scales).expect("fits");
-        let mut row = [f32::NAN; 32];
-        matrix.row_into(0, &mut row);
-        for (code, w) in row[..16].iter().enumerate() {
-            assert_eq!(*w, (code as f32 - 7.0) * 0.5, "code {code}");
-        }
-        assert!(row[16..].iter().all(|&w| w == 0.0), "code 7 is zero");
-    }
-
-    #[test]
-    fn products_agree_with_the_dequantised_row() {
-        let (rows, k) = (67, 576);
-        let (words, scales) = example(rows, k);
-        let matrix = Matrix::new(rows, k, &words, &scales).expect("fits");
-        let xs: Vec<Vec<f64>> = (0..7)
-            .map(|t| {
-                (0..k)
-                    .map(|i| ((i * 7 + t * 13) % 31) as f64 - 15.3)
-                    .collect()
-            })
-            .collect();
-        let borrowed: Vec<&[f64]> = xs.iter().map(Vec::as_slice).collect();
-        let batch = matrix.matmul(&borrowed);
-        let mut row = vec![0.0; k];
-        for (x, batch) in xs.iter().zip(&batch) {
-            let y = matrix.matvec(x);
-            assert_eq!(&y, batch, "matmul is matvec, bit for bit");
-            let magnitudes = matrix.matvec_abs(x);
-            for r in 0..rows {
-                matrix.row_into(r, &mut row);
-                let terms = row.iter().zip(x).map(|(&w, x)| f64::from(w) * x);
-                let exact: f64 = terms.clone().sum();
-                let magnitude: f64 = terms.map(f64::abs).sum();
-                assert!((y[r] - exact).abs() <= 1e-13 * magnitude, "row {r}");
-                assert!(
-                    (magnitudes[r] - magnitude).abs() <= 1e-13 * magnitude,
-                    "row {r}: sum of magnitudes"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn wrong_lengths_are_named() {
-        let error = Matrix::new(2, 64, &[0; 15], &[f16::ZERO; 4]).expect_err("one word short");
-        assert_eq!(
-            error.to_string(),
-            "a q4f16_1 matrix [2, 64] needs 16 words, found 15",
-            "message"
-        );
-        assert!(Matrix::new(1, 40, &[0; 5], &[f16::ZERO]).is_err(), "K % 32");
-        assert!(
-            Matrix::new(usize::MAX, 64, &[], &[]).is_err(),
-            "a huge count is an error, not an overflow"
-        );
-    }
-}
+mod tests;

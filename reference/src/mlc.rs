@@ -13,127 +13,27 @@ mod write;
 
 pub use write::write;
 
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Container, Progress, Provenance, Stored, supported,
-};
-use config::Config;
+use crate::checkpoint::{Checkpoint, Container, Progress, Provenance, Stored, supported};
+use crate::folder::{FolderError, fields::Fields, read_json};
+use crate::matrix::{Packed, ScaleValues};
 use index::{Index, Part};
 use kernels::models::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const CONFIG: &str = "mlc-chat-config.json";
+/// The file that makes a folder an MLC checkpoint.
+pub const CONFIG: &str = "mlc-chat-config.json";
 /// The index's name now and of old, in the order they are looked for.
 const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 /// What this workbench adds to a folder it writes: the title and its reasons.
 const ORIGIN: &str = "zero-tvm-origin.json";
-const MAX_JSON_BYTES: u64 = 64 << 20;
-
-/// A folder that is not a whole MLC checkpoint.
-#[derive(Debug, thiserror::Error)]
-pub enum MlcError {
-    /// A file cannot be read or written.
-    #[error("{file}: {cause}")]
-    Io {
-        /// The file or folder.
-        file: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// Not the JSON that MLC writes.
-    #[error("{file}: {cause}; fetch the folder again")]
-    Json {
-        /// The file.
-        file: PathBuf,
-        /// Where and why.
-        cause: serde_json::Error,
-    },
-    /// A field is wrong.
-    #[error("{file}: {field}: expected {expected}, found {found}{advice}")]
-    Field {
-        /// The file.
-        file: PathBuf,
-        /// The field, with the record it belongs to.
-        field: String,
-        /// What a whole checkpoint has there.
-        expected: String,
-        /// What this one has there.
-        found: String,
-        /// What to do, after a semicolon; may be empty.
-        advice: &'static str,
-    },
-    /// A parameter that the model does not have.
-    #[error("{file}: parameter {name} is unknown to {model}{nearest}")]
-    Unknown {
-        /// The index.
-        file: PathBuf,
-        /// The parameter.
-        name: String,
-        /// The model's id.
-        model: String,
-        /// The nearest name, after a semicolon; may be empty.
-        nearest: String,
-    },
-    /// A parameter that the model needs is not listed.
-    #[error("{file}: parameter {name} ({shape}) is missing; index and model differ")]
-    Missing {
-        /// The index.
-        file: PathBuf,
-        /// The parameter.
-        name: String,
-        /// Its shape.
-        shape: String,
-    },
-    /// The parameters do not make the model.
-    #[error("{dir}: {cause}")]
-    Checkpoint {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        cause: CheckpointError,
-    },
-    /// The folder to write to has something in it.
-    #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
-    NotEmpty {
-        /// The folder.
-        dir: PathBuf,
-    },
-}
-
-const FETCH_AGAIN: &str = "; fetch the folder again";
-const VERSIONS_DIFFER: &str =
-    "; index and shard come from different versions or a download was cut off: fetch both again";
-
-fn io(file: &Path) -> impl FnOnce(std::io::Error) -> MlcError + '_ {
-    |cause| MlcError::Io {
-        file: file.to_owned(),
-        cause,
-    }
-}
-
-fn field(
-    file: &Path,
-    field: impl Into<String>,
-    expected: impl ToString,
-    found: impl ToString,
-    advice: &'static str,
-) -> MlcError {
-    MlcError::Field {
-        file: file.to_owned(),
-        field: field.into(),
-        expected: expected.to_string(),
-        found: found.to_string(),
-        advice,
-    }
-}
 
 /// Reads a checkpoint folder; `progress` counts bytes of shards.
 ///
 /// # Errors
-/// [`MlcError`], naming file and field.
-pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, MlcError> {
+/// [`FolderError`], naming file and field.
+pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
     let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
     let index_path = INDEXES
         .iter()
@@ -141,13 +41,14 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, MlcError> 
         .find(|path| path.exists())
         .unwrap_or_else(|| dir.join(INDEXES[1]));
     let index = Index::new(&index_path, read_json(&index_path)?)?;
-    let spec = Config {
+    let fields = Fields {
         file: dir.join(CONFIG),
+        prefix: "",
         map: &config,
-    }
-    .spec(dir, index.records.len())?;
+    };
+    let spec = config::spec(&fields, dir, index.records.len())?;
     let origin = read_origin(dir)?;
-    let checkpoint_error = |cause| MlcError::Checkpoint {
+    let checkpoint_error = |cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
     };
@@ -159,12 +60,14 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, MlcError> 
     for (key, names) in wanted {
         let stored = match (spec.shape(key.1), take(names.main), take(names.scale)) {
             (Shape::Matrix { rows, k }, Some(Part::Words(words)), Some(Part::Half(scales))) => {
-                Stored::Matrix {
+                Stored::Matrix(Packed {
+                    format: spec.format_of(key.0, key.1),
                     rows,
                     k,
                     words,
-                    scales,
-                }
+                    scales: ScaleValues::F16(scales),
+                    biases: vec![],
+                })
             }
             (Shape::Vector { .. }, Some(Part::Half(values)), None) => Stored::Vector(values),
             // A wrong dtype was refused by `match_parameters`.
@@ -185,19 +88,6 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, MlcError> 
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, MlcError> {
-    let size = fs::metadata(file).map_err(io(file))?.len();
-    if size > MAX_JSON_BYTES {
-        let expected = format!("up to {MAX_JSON_BYTES} bytes");
-        return Err(field(file, "size", expected, format!("{size} bytes"), ""));
-    }
-    let text = fs::read(file).map_err(io(file))?;
-    serde_json::from_slice(&text).map_err(|cause| MlcError::Json {
-        file: file.to_owned(),
-        cause,
-    })
-}
-
 /// Where a folder that this workbench wrote has its weights from.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,7 +96,7 @@ struct Origin {
     notes: Vec<String>,
 }
 
-fn read_origin(dir: &Path) -> Result<Option<Origin>, MlcError> {
+fn read_origin(dir: &Path) -> Result<Option<Origin>, FolderError> {
     let file = dir.join(ORIGIN);
     if file.exists() {
         read_json(&file).map(Some)

@@ -10,7 +10,8 @@ use half::f16;
 use kernels::quant::{CODES_PER_WORD, QuantFormat};
 use rayon::prelude::*;
 
-const FORMAT: QuantFormat = QuantFormat::Q4f16_1;
+/// The format that it makes.
+pub const FORMAT: QuantFormat = QuantFormat::Q4f16_1;
 const GROUP: usize = FORMAT.group_size();
 const WORDS_PER_GROUP: usize = GROUP / CODES_PER_WORD;
 const ZERO_POINT: f32 = FORMAT.zero_point() as f32;

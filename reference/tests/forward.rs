@@ -8,7 +8,8 @@ use kernels::models::{self, Shape};
 use kernels::{Elem, ModelSpec, Tensor};
 use reference::checkpoint::{Key, Stored};
 use reference::forward::{ForwardError, Trace, TraceRows};
-use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, mlc};
+use reference::matrix::{Packed, ScaleValues};
+use reference::{Checkpoint, Forward, Matrix, Numerics, Weights, folder};
 use std::collections::BTreeMap;
 use support::{Array, golden, max_difference, safetensors};
 
@@ -31,7 +32,7 @@ impl Case {
     fn load(name: &str) -> Option<Self> {
         let dir = golden(name)?;
         Some(Self {
-            weights: mlc::read(&dir, &|_, _| ()).expect("golden checkpoint is whole"),
+            weights: folder::read(&dir, &|_, _| ()).expect("golden checkpoint is whole"),
             expected: safetensors(&dir.join("expected.safetensors")),
         })
     }
@@ -176,6 +177,11 @@ fn qwen3_tiny() {
     matches_golden("qwen3-tiny");
 }
 
+#[test]
+fn qwen3_mlx_tiny() {
+    matches_golden("qwen3-mlx-tiny");
+}
+
 /// The same weights after a change of the model and of each parameter.
 fn changed(
     weights: &Checkpoint,
@@ -186,15 +192,7 @@ fn changed(
     let mut tensors = Vec::new();
     for key @ (layer, tensor) in spec.tensors() {
         let mut stored = match spec.shape(tensor) {
-            Shape::Matrix { rows, k } => {
-                let matrix = weights.matrix(layer, tensor);
-                Stored::Matrix {
-                    rows,
-                    k,
-                    words: matrix.words.to_vec(),
-                    scales: matrix.scales.to_vec(),
-                }
-            }
+            Shape::Matrix { .. } => Stored::Matrix(weights.matrix(layer, tensor).to_packed()),
             Shape::Vector { .. } => Stored::Vector(weights.vector(layer, tensor).to_vec()),
         };
         change(&spec, key, &mut stored);
@@ -210,7 +208,7 @@ type Mistake = (&'static str, fn(&Checkpoint) -> Checkpoint);
 /// Mistakes of weights or layout that the limits above must not let pass.
 #[test]
 fn mistakes_exceed_the_limits() {
-    for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny"] {
+    for name in ["llama-tiny", "phi3-tiny", "qwen3-tiny", "qwen3-mlx-tiny"] {
         let Some(case) = Case::load(name) else {
             continue;
         };
@@ -253,6 +251,13 @@ fn plus_one_on_gammas(weights: &Checkpoint) -> Checkpoint {
     )
 }
 
+fn f16_scales(w: &mut Packed) -> &mut [f16] {
+    match &mut w.scales {
+        ScaleValues::F16(scales) => scales,
+        ScaleValues::F32(_) => panic!("{} has scales in f32", w.format),
+    }
+}
+
 fn swap_gate_up(weights: &Checkpoint) -> Checkpoint {
     fn swap<T>(values: &mut [T]) {
         let half = values.len() / 2;
@@ -262,9 +267,10 @@ fn swap_gate_up(weights: &Checkpoint) -> Checkpoint {
         weights,
         |_| (),
         |_, (_, tensor), stored| {
-            if let (Tensor::GateUp, Stored::Matrix { words, scales, .. }) = (tensor, stored) {
-                swap(words);
-                swap(scales);
+            if let (Tensor::GateUp, Stored::Matrix(w)) = (tensor, stored) {
+                swap(&mut w.words);
+                swap(f16_scales(w));
+                swap(&mut w.biases);
             }
         },
     )
@@ -278,10 +284,11 @@ fn interleave_rope(weights: &Checkpoint) -> Checkpoint {
         weights,
         |_| (),
         |spec, (_, tensor), stored| {
-            if let (Tensor::Qkv, Stored::Matrix { words, scales, .. }) = (tensor, stored) {
+            if let (Tensor::Qkv, Stored::Matrix(w)) = (tensor, stored) {
                 let rows = spec.q_dim() + spec.kv_dim();
-                permute_heads(words, rows, spec.qkv_dim(), spec.head_dim);
-                permute_heads(scales, rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(&mut w.words, rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(f16_scales(w), rows, spec.qkv_dim(), spec.head_dim);
+                permute_heads(&mut w.biases, rows, spec.qkv_dim(), spec.head_dim);
             }
         },
     )

@@ -4,9 +4,11 @@
 mod common;
 
 use half::f16;
+use kernels::quant::QuantFormat;
 use proptest::prelude::*;
 use reference::gguf::{self, BlockType};
 use reference::golden::Golden;
+use reference::matrix::{Packed, ScaleValues};
 use reference::quantise;
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -36,6 +38,69 @@ fn q4f16_1_equals_golden() {
         cases += 1;
     }
     assert_eq!(cases, 7, "all cases");
+}
+
+/// Codes and weights of MLX's matrices, with scales as they are in f16.
+#[test]
+fn affine_weights_equal_golden() {
+    let golden =
+        Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
+    let mut cases = 0;
+    for &format in QuantFormat::ALL.iter().filter(|f| f.is_affine()) {
+        let case = format!("mlx.8x256.b{}.g{}.f16", format.bits(), format.group_size());
+        let part = |part: &str| format!("{case}.{part}");
+        let dequant = golden.f32(&part("dequant")).expect("dequant");
+        let w = Packed {
+            format,
+            rows: dequant.shape[0],
+            k: dequant.shape[1],
+            words: golden.u32(&part("weight")).expect("words").data,
+            scales: ScaleValues::F16(golden.f16(&part("scales")).expect("scales").data),
+            biases: golden.f16(&part("biases")).expect("biases").data,
+        };
+        let w = w.matrix();
+        w.check().expect("the parts fit");
+        let codes = golden.u8(&part("codes")).expect("codes").data;
+        for row in 0..w.rows {
+            let mut ours = vec![0.0; w.k];
+            w.row_into(row, &mut ours);
+            let golden = &dequant.data[row * w.k..][..w.k];
+            assert_eq!(bits(&ours), bits(golden), "{case}: row {row}");
+            for (i, (product, _)) in w.row_terms(row).into_iter().enumerate() {
+                let scale = w.scales.get((row * w.k + i) / format.group_size());
+                let code = f64::from(codes[row * w.k + i]);
+                assert_eq!(product, code * scale, "{case}: row {row}, code {i}");
+            }
+        }
+        cases += 1;
+    }
+    assert_eq!(cases, 5, "all formats");
+}
+
+/// Every 3-bit code in every phase of its stream.
+#[test]
+fn three_bit_streams_equal_golden() {
+    let golden =
+        Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
+    let codes = golden.u8("mlx.stream3.codes").expect("codes");
+    let (rows, k) = (codes.shape[0], codes.shape[1]);
+    let w = Packed {
+        format: QuantFormat::Affine3G64,
+        rows,
+        k,
+        words: golden.u32("mlx.stream3.weight").expect("words").data,
+        scales: ScaleValues::F16(vec![f16::ONE; rows * k / 64]),
+        biases: vec![f16::ZERO; rows * k / 64],
+    };
+    w.matrix().check().expect("the parts fit");
+    let mut row = vec![0.0; k];
+    for (r, codes) in codes.data.chunks_exact(k).enumerate() {
+        w.matrix().row_into(r, &mut row);
+        assert!(
+            row.iter().zip(codes).all(|(w, &c)| *w == f32::from(c)),
+            "row {r}"
+        );
+    }
 }
 
 #[test]

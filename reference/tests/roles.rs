@@ -7,6 +7,7 @@ use half::f16;
 use kernels::kv::{KvFormat, KvLayout, PAGE_SIZE, Side, pages_for};
 use proptest::prelude::*;
 use reference::bounds::{Accumulation, Store, Trig};
+use reference::matrix::Scales;
 use reference::numerics::round_to_f16;
 use reference::roles::attention::{AttentionForm, AttentionShape};
 use reference::roles::rope::Rope;
@@ -221,7 +222,10 @@ fn tree(mut sums: Vec<f32>) -> f32 {
 /// `zero` is the zero point and `shift` moves the scale index, for mistakes.
 fn int4_row(w: Matrix<'_>, row: usize, x: &[f32], threads: usize, zero: i32, shift: usize) -> f32 {
     let words = &w.words[row * w.k / 8..][..w.k / 8];
-    let scales = &w.scales[row * w.k / 32..][..w.k / 32];
+    let Scales::F16(scales) = w.scales else {
+        panic!("q4f16_1");
+    };
+    let scales = &scales[row * w.k / 32..][..w.k / 32];
     let thread = |t| {
         let mut sum = 0f32;
         for i in (t..words.len()).step_by(threads) {

@@ -3,8 +3,9 @@
 mod common;
 
 use common::tiny_llama;
-use kernels::models::{self, Tensor};
-use reference::{quantise, synth};
+use kernels::models::{self, ModelSpec, Tensor, TensorFormat};
+use kernels::quant::QuantFormat;
+use reference::{Matrix, synth};
 
 #[test]
 fn seed_decides_every_byte() {
@@ -26,19 +27,54 @@ fn projections_have_unit_gain() {
     let spec = models::find("smollm2-135m").expect("registered");
     let checkpoint = synth::checkpoint(&spec, 1).expect("synthetic");
     let qkv = checkpoint.matrix(Some(3), Tensor::Qkv);
-    let weights = quantise::dequantise(qkv.words, qkv.scales, qkv.k);
-    let count = weights.len() as f64;
-    let mean = weights.iter().map(|&w| f64::from(w)).sum::<f64>() / count;
-    let square = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>() / count;
-    let gain = (square * qkv.k as f64).sqrt();
-    assert!((0.95..1.15).contains(&gain), "gain {gain}");
-    assert!(mean.abs() < 1e-3, "mean {mean}");
+    assert_gain(qkv);
     assert!(
         qkv.words
             .iter()
             .all(|w| (0..8).all(|i| w >> (4 * i) & 15 != 15)),
         "codes as a quantiser makes them"
     );
+}
+
+/// Of every format, in a model that mixes them.
+#[test]
+fn every_format_has_unit_gain() {
+    for &format in QuantFormat::ALL {
+        let layer = Some(0);
+        let spec = ModelSpec {
+            hidden_size: 256,
+            other_formats: vec![TensorFormat {
+                layer,
+                tensor: Tensor::Qkv,
+                format,
+            }],
+            num_attention_heads: 8,
+            num_key_value_heads: 8,
+            ..tiny_llama()
+        };
+        let checkpoint = synth::checkpoint(&spec, 1).expect("synthetic");
+        let other = checkpoint.matrix(Some(1), Tensor::Qkv);
+        assert_eq!(other.format, QuantFormat::Q4f16_1, "the model's own");
+        let qkv = checkpoint.matrix(layer, Tensor::Qkv);
+        assert_eq!(qkv.format, format, "the matrix's own");
+        assert_gain(qkv);
+    }
+}
+
+/// Mean zero, and a normalised input gives outputs of about one.
+fn assert_gain(w: Matrix<'_>) {
+    let (mut sum, mut squares) = (0.0, 0.0);
+    let mut row = vec![0.0; w.k];
+    for r in 0..w.rows {
+        w.row_into(r, &mut row);
+        sum += row.iter().map(|&w| f64::from(w)).sum::<f64>();
+        squares += row.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
+    }
+    let count = (w.rows * w.k) as f64;
+    let gain = (squares / w.rows as f64).sqrt();
+    assert!((0.95..1.15).contains(&gain), "{}: gain {gain}", w.format);
+    let mean = sum / count;
+    assert!(mean.abs() < 1e-3, "{}: mean {mean}", w.format);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, choices_for},
-    models,
+    models::{self, TensorFormat},
     plan::fold,
     variants::WIDE_THREADS,
 };
@@ -240,6 +240,7 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
+    let spec = &reading(variant, spec);
     let mut choices = choices_for(&variant);
     if let Some(value @ Value::Count(_)) = choices.get_mut("splitk") {
         *value = Value::Count(parts.max(2));
@@ -258,6 +259,48 @@ pub fn selection(
         }
     }
     None
+}
+
+/// The model with its matrices of the variant's role in the variant's format.
+fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
+    let mut spec = spec.clone();
+    let Some(format) = variant.format else {
+        return spec;
+    };
+    let tensor = match variant.role {
+        Role::Embedding => Tensor::Embedding,
+        Role::QkvFused | Role::QkvFusedScratch => Tensor::Qkv,
+        // The head is multiplied with one vector.
+        Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
+        Role::Int4Matmul => spec.head_tensor(),
+        Role::FusedFfn => Tensor::GateUp,
+        Role::RmsNorm
+        | Role::Attention
+        | Role::AttentionSplitk
+        | Role::AttentionCombine
+        | Role::AttentionInt8
+        | Role::AttentionPrefill
+        | Role::AttentionPrefillInt8
+        | Role::Int4MatmulMoe
+        | Role::SiluMul
+        | Role::AddNorm
+        | Role::KvAppend
+        | Role::KvQuantizeInt8
+        | Role::Rope
+        | Role::QkNorm
+        | Role::QkNormRopeAppend
+        | Role::Argmax => return spec,
+    };
+    let all = spec.tensors().into_iter();
+    spec.other_formats = all
+        .filter(|(_, other)| *other == tensor)
+        .map(|(layer, tensor)| TensorFormat {
+            layer,
+            tensor,
+            format,
+        })
+        .collect();
+    spec
 }
 
 /// A dispatch of a variant outside any plan: a uniform of zeros, one workgroup.

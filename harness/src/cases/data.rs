@@ -2,8 +2,8 @@
 
 use crate::model::split_mix;
 use half::f16;
-use kernels::quant::{CODES_PER_WORD, QuantFormat};
-use reference::Matrix;
+use kernels::quant::{Elem, QuantFormat};
+use reference::{Packed, matrix::ScaleValues};
 
 /// A seeded stream, so that a case is its parameters and a seed.
 #[derive(Debug)]
@@ -45,8 +45,9 @@ pub(crate) enum WeightKind {
     SubnormalScales,
     /// Half of the scales are negative.
     NegativeScales,
-    /// Each row's first half is +7 and its second half -7: on equal activations
-    /// a serial f16 accumulator overflows where the sum is small.
+    /// Each row's first half is the greatest weight and its second half the least:
+    /// on equal activations a serial f16 accumulator overflows where the sum is
+    /// small.
     Cancelling,
 }
 
@@ -60,18 +61,23 @@ impl WeightKind {
     ];
 }
 
-/// A `q4f16_1` matrix that owns its parts.
-#[derive(Clone, Debug)]
-pub(crate) struct Packed {
-    pub(crate) rows: usize,
-    pub(crate) k: usize,
-    pub(crate) words: Vec<u32>,
-    pub(crate) scales: Vec<f16>,
-}
-
-impl Packed {
-    pub(crate) fn matrix(&self) -> Matrix<'_> {
-        Matrix::new(self.rows, self.k, &self.words, &self.scales).expect("parts fit the shape")
+/// A word of a row of [`WeightKind::Cancelling`] whose first code is that of the
+/// weight `at`.
+fn cancelling_codes(format: QuantFormat, at: usize, k: usize) -> u32 {
+    let (greatest, least, middle) = match format {
+        QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1 => (0xeeee_eeee, 0, 0x7777_7777),
+        QuantFormat::Q4_0 => (0xffff_ffff, 0x1111_1111, 0x8888_8888),
+        QuantFormat::Affine4G32 | QuantFormat::Affine4G64 => (u32::MAX, 0, 0x8888_8888),
+        QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => (u32::MAX, 0, 0x8080_8080),
+        // Its groups of 64 leave no middle.
+        QuantFormat::Affine3G64 => (u32::MAX, 0, 0),
+    };
+    if at < k / 64 * 32 {
+        greatest
+    } else if at >= k.div_ceil(64) * 32 {
+        least
+    } else {
+        middle
     }
 }
 
@@ -111,16 +117,19 @@ impl Values {
         (0..n).map(|i| value(i) as f32).collect()
     }
 
-    pub(crate) fn packed(&mut self, rows: usize, k: usize, kind: WeightKind) -> Packed {
-        let format = QuantFormat::Q4f16_1;
+    pub(crate) fn packed(
+        &mut self,
+        format: QuantFormat,
+        rows: usize,
+        k: usize,
+        kind: WeightKind,
+    ) -> Packed {
         let words_per_row = format.words_per_row(k);
         let scales_per_row = format.scales_per_row(k);
         let words = (0..rows * words_per_row).map(|i| {
-            let at = i % words_per_row * CODES_PER_WORD;
+            let at = i % words_per_row * 32 / format.bits();
             match kind {
-                WeightKind::Cancelling if at < k / 64 * 32 => 0xeeee_eeee,
-                WeightKind::Cancelling if at >= k.div_ceil(64) * 32 => 0,
-                WeightKind::Cancelling => 0x7777_7777,
+                WeightKind::Cancelling => cancelling_codes(format, at, k),
                 WeightKind::Ordinary
                 | WeightKind::ZeroScales
                 | WeightKind::SubnormalScales
@@ -128,8 +137,10 @@ impl Values {
             }
         });
         let words = words.collect();
+        // Codes of 8 bits are wider, and weights are to be as large.
+        let size = 15.0 / f64::from((1 << format.bits()) - 1);
         let scales = (0..rows * scales_per_row).map(|i| {
-            let ordinary = 0.002 + 0.02 * self.uniform();
+            let ordinary = (0.002 + 0.02 * self.uniform()) * size;
             let half = self.uniform() < 0.5;
             f16::from_f64(match kind {
                 WeightKind::Ordinary => ordinary,
@@ -143,12 +154,38 @@ impl Values {
                 WeightKind::Cancelling => 1.0,
             })
         });
+        let scales: Vec<f16> = scales.collect();
+        let biased: &[f16] = if format.is_affine() { &scales } else { &[] };
+        let biases = biased.iter().map(|&scale| self.bias(format, scale, kind));
+        let biases = biases.collect();
         Packed {
+            format,
             rows,
             k,
             words,
-            scales: scales.collect(),
+            biases,
+            scales: match format.scale_type() {
+                Elem::F16 => ScaleValues::F16(scales),
+                Elem::F32 => ScaleValues::F32(scales.iter().map(|s| s.to_f32()).collect()),
+            },
         }
+    }
+
+    /// A bias that about centres its group; where scales are zero, one of that
+    /// size all the same.
+    fn bias(&mut self, format: QuantFormat, scale: f16, kind: WeightKind) -> f16 {
+        let middle = f64::from((1 << format.bits()) - 1) / 2.0;
+        let centring = -middle * scale.to_f64();
+        f16::from_f64(match kind {
+            WeightKind::Ordinary | WeightKind::NegativeScales => {
+                centring * (0.8 + 0.4 * self.uniform())
+            }
+            WeightKind::ZeroScales => centring + 0.1 * (self.uniform() - 0.5),
+            WeightKind::SubnormalScales => {
+                return f16::from_bits(self.bits() as u16 & 0x83ff);
+            }
+            WeightKind::Cancelling => centring,
+        })
     }
 
     /// A permutation of `0..n`.

@@ -12,7 +12,7 @@ pub use bench::{Bench, Edit, model, selection};
 
 use crate::model::split_mix;
 use anyhow::{Context as _, Result, anyhow};
-use kernels::{Elem, QuantFormat, Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
@@ -44,9 +44,8 @@ pub fn all() -> impl Iterator<Item = Case> {
 
 /// The cases of a variant.
 pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
-    let has = move |p: &&Property| p.role == variant.role && (p.of)(variant);
-    let properties = PROPERTIES.iter().filter(has);
-    let vectors = VECTORS.iter().filter(move |v| v.role == variant.role);
+    let properties = PROPERTIES.iter().filter(move |p| p.holds(variant));
+    let vectors = VECTORS.iter().filter(move |v| v.hold(variant));
     let properties = properties.map(Holds::Property);
     let holds = properties.chain(vectors.map(Holds::Vectors));
     holds.map(move |holds| Case { variant, holds })
@@ -108,14 +107,18 @@ impl Case {
     }
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
-    /// another case, else one. A form is drawn fully in q4f16_1 and f16, and a
-    /// quarter as often in every other format and type.
+    /// another case, else one. A form is drawn fully in q4f16_1 and f16, a share of
+    /// that in every other format or type, and once in another format and type.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
-        let other = self.variant.elem.max(self.variant.out) != Elem::F16
-            || (self.variant.format).is_some_and(|format| format != QuantFormat::Q4f16_1);
+        let variant = self.variant;
+        let share = match (variant.in_base_format(), variant.elem.max(variant.out)) {
+            (true, Elem::F16) => 1,
+            (true, Elem::F32) => 4,
+            (false, Elem::F16) => 8,
+            (false, Elem::F32) => drawn.max(1),
+        };
         let count = match self.holds {
-            Holds::Property(property) if property.drawn && other => drawn.div_ceil(4),
-            Holds::Property(property) if property.drawn => drawn,
+            Holds::Property(property) if property.drawn => drawn.div_ceil(share),
             Holds::Property(_) | Holds::Vectors(_) => 1,
         };
         seeds(base, count)

@@ -13,12 +13,12 @@ use self::cache::{
 };
 use super::{
     bench::{Bench, Judged, model},
-    data::{Kind, LOGITS, Packed, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, last_slot},
+    data::{Kind, LOGITS, Values, WeightKind},
+    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, Slots, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
-    Elem, ModelSpec, Role, Variant,
+    Elem, ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
 };
 use proptest::{
@@ -27,6 +27,7 @@ use proptest::{
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 use reference::{
+    Packed,
     numerics::widen,
     roles::{attention::AttentionShape, attention_splitk},
 };
@@ -38,13 +39,22 @@ pub(crate) struct Property {
     /// The last part of its cases' id.
     pub(crate) name: &'static str,
     /// The role.
-    pub(crate) role: Role,
+    role: Role,
     /// Whether a seed draws another case, and not other data of the same one.
     pub(crate) drawn: bool,
     /// The variants of the role that it is tried on.
     pub(crate) of: fn(Variant) -> bool,
     /// Runs the case of a seed.
     pub(crate) run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>,
+}
+
+impl Property {
+    /// Whether it is tried on a variant: fixed shapes are about the form, so they
+    /// are tried in one format.
+    pub(crate) fn holds(&self, variant: Variant) -> bool {
+        let tried = self.drawn || variant.in_base_format();
+        self.role == variant.role && tried && (self.of)(variant)
+    }
 }
 
 const fn drawn(role: Role, run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>) -> Property {
@@ -130,6 +140,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
             head_of(b, v, d, 151_936)
         })
     },
+    drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
     drawn(Role::FusedFfn, fused_ffn),
     drawn(Role::SiluMul, silu_mul),
@@ -201,7 +212,7 @@ fn require(judged: Result<Vec<Judged>>) -> Result<()> {
 /// covers a row evenly.
 const GROUPS: [usize; 9] = [1, 2, 3, 5, 7, 11, 17, 23, 47];
 
-/// A width of whole groups.
+/// A width of whole groups of 32.
 fn widths() -> impl Strategy<Value = usize> {
     select(&GROUPS[..]).prop_map(|groups| groups * 32)
 }
@@ -209,9 +220,14 @@ fn widths() -> impl Strategy<Value = usize> {
 /// Multiples of what a variant needs of K.
 fn widths_for(variant: Variant) -> BoxedStrategy<usize> {
     match variant.k_step() {
-        32 => widths().boxed(),
+        group @ ..=64 => select(&GROUPS[..]).prop_map(move |n| n * group).boxed(),
         step => select(&[1, 2, 3][..]).prop_map(move |n| n * step).boxed(),
     }
+}
+
+/// The format of a variant that reads weights.
+fn format_of(variant: Variant) -> QuantFormat {
+    variant.format.expect("a role with weights has a format")
 }
 
 /// The dispatch limit of every device.
@@ -281,14 +297,14 @@ struct Product {
 
 impl Product {
     /// Matrix and activations of one vector; no element of the product exceeds `most`.
-    fn operands(&self, most: f64) -> (Packed, Vec<f32>) {
-        self.operands_of(1, most)
+    fn operands(&self, variant: Variant, most: f64) -> (Packed, Vec<f32>) {
+        self.operands_of(variant, 1, most)
     }
 
     /// The same of several vectors.
-    fn operands_of(&self, tokens: usize, most: f64) -> (Packed, Vec<f32>) {
+    fn operands_of(&self, variant: Variant, tokens: usize, most: f64) -> (Packed, Vec<f32>) {
         let mut values = Values(self.seed);
-        let w = values.packed(self.rows, self.k, self.weights);
+        let w = values.packed(format_of(variant), self.rows, self.k, self.weights);
         let x = (0..tokens).flat_map(|token| {
             let x = match self.weights {
                 // Nearly equal activations: the sum is small, its parts are not.
@@ -307,12 +323,19 @@ impl Product {
     }
 }
 
+/// Products of widths that a variant takes. In another format than q4f16_1 few are
+/// drawn, so activations are of kinds that let every weight show.
 fn products(
-    k: impl Strategy<Value = usize>,
+    variant: Variant,
     rows: impl Strategy<Value = usize>,
 ) -> impl Strategy<Value = Product> {
-    let kinds = (select(&WeightKind::ALL[..]), select(&Kind::ALL[..]));
-    (k, rows, kinds, max_groups(), any::<u64>()).prop_map(
+    let x = if variant.in_base_format() {
+        &Kind::ALL[..]
+    } else {
+        &[Kind::Ordinary, Kind::OutlierChannels, Kind::Large]
+    };
+    let kinds = (select(&WeightKind::ALL[..]), select(x));
+    (widths_for(variant), rows, kinds, max_groups(), any::<u64>()).prop_map(
         |(k, rows, (weights, x), max_groups, seed)| Product {
             k,
             rows,
@@ -339,11 +362,46 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
     draw.judge(
         bench,
         variant,
-        (products(widths_for(variant), rows()), vectors_for(variant)),
+        (products(variant, rows()), vectors_for(variant)),
         |bench, variant, (case, vectors)| {
-            let (w, x) = case.operands_of(*vectors, 60_000.0);
+            let (w, x) = case.operands_of(variant, *vectors, 60_000.0);
             bench.max_groups = case.max_groups;
             require(cases::int4_matmul(bench, variant, &w, &x))
+        },
+    )
+}
+
+/// Experts that are named more than once, the last among them, by several tokens.
+fn int4_matmul_moe(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let rows = || select(&[1_usize, 3, 16, 17, 66][..]);
+    let counts = (1_usize..6, 1_usize..4, 1_usize..4);
+    let gaps = select(&[0_usize, 32][..]);
+    draw.judge(
+        bench,
+        variant,
+        (products(variant, rows()), counts, gaps, any::<bool>()),
+        |bench, variant, (case, (experts, tokens, slots), gap, own_x)| {
+            let stack = Product {
+                rows: case.rows * experts,
+                ..case.clone()
+            };
+            // Activations of the other slots and tokens are smaller.
+            let (w, x) = stack.operands(variant, 60_000.0);
+            let mut values = Values(case.seed);
+            let slot = |i: usize| x.iter().map(move |x| x * 0.9_f32.powi(i as i32));
+            let all: Vec<f32> = (0..tokens * slots).flat_map(slot).collect();
+            let mut ids: Vec<Vec<u32>> = (0..*tokens)
+                .map(|_| (0..*slots).map(|_| values.below(*experts) as u32).collect())
+                .collect();
+            ids[0][0] = *experts as u32 - 1;
+            *ids[tokens - 1].last_mut().expect("a slot") = *experts as u32 - 1;
+            let slots = Slots {
+                rows: case.rows,
+                ids,
+                own_x: *own_x,
+                gap: *gap,
+            };
+            require(cases::int4_matmul_moe(bench, variant, &w, &all, &slots))
         },
     )
 }
@@ -355,12 +413,12 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         bench,
         variant,
         {
-            let products = products(widths_for(variant), widths_f().prop_map(|f| 2 * f));
+            let products = products(variant, widths_f().prop_map(|f| 2 * f));
             (products, short(), vectors_for(variant))
         },
         |bench, variant, (case, short, vectors)| {
             // Gate and up of at most 200 have a product that f16 holds.
-            let (w, x) = case.operands_of(*vectors, 200.0);
+            let (w, x) = case.operands_of(variant, *vectors, 200.0);
             bench.max_groups = case.max_groups;
             let units = case.rows / 2 - short;
             require(cases::fused_ffn(bench, variant, &w, &x, units))
@@ -372,7 +430,7 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
 fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let (units, k) = (1024, 96);
     let mut values = Values(draw.seed);
-    let w = values.packed(2 * units, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
     let vectors = if variant.is_batched() { 7 } else { 1 };
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
@@ -384,10 +442,10 @@ fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
     draw.judge(
         bench,
         variant,
-        (products(widths(), vocabularies()), 1_usize..4),
+        (products(variant, vocabularies()), 1_usize..4),
         |bench, variant, (case, tokens)| {
             let mut values = Values(case.seed);
-            let w = values.packed(case.rows, case.k, case.weights);
+            let w = values.packed(format_of(variant), case.rows, case.k, case.weights);
             bench.max_groups = case.max_groups;
             let mut ids = vec![case.rows as u32 - 1];
             ids.extend((1..*tokens).map(|_| values.below(case.rows) as u32));
@@ -401,7 +459,7 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
         bench,
         variant,
         {
-            let products = products(widths_for(variant), Just(0));
+            let products = products(variant, Just(0));
             (heads(), products, select(&[0_usize, 3][..]))
         },
         |bench, variant, (heads, case, offset)| {
@@ -414,10 +472,15 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
                 ..case.clone()
             };
             // A rotation can grow an element by sqrt(2).
-            let (w, x) = product.operands(40_000.0);
+            let (w, x) = product.operands(variant, 40_000.0);
             let mut values = Values(case.seed);
             bench.max_groups = case.max_groups;
-            for position in edges(&spec) {
+            let positions = if variant.in_base_format() {
+                edges(&spec)
+            } else {
+                vec![last_slot(&spec)]
+            };
+            for position in positions {
                 let cache = Cache::empty(&spec, values.permutation(spec.max_pages), *offset);
                 require(cases::qkv_fused(
                     bench, variant, &spec, &w, &x, &cache, position,
@@ -436,7 +499,7 @@ fn qkv_fused_scratch(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Res
         bench,
         variant,
         {
-            let products = products(widths_for(variant), Just(0));
+            let products = products(variant, Just(0));
             (heads(), products, select(&[0_usize, 3][..]), position)
         },
         |bench, variant, (heads, case, offset, position)| {
@@ -448,7 +511,7 @@ fn qkv_fused_scratch(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Res
                 rows: spec.qkv_dim(),
                 ..case.clone()
             };
-            let (w, x) = product.operands(40_000.0);
+            let (w, x) = product.operands(variant, 40_000.0);
             bench.max_groups = case.max_groups;
             let at = [*offset, *position];
             require(cases::qkv_fused_scratch(bench, variant, &spec, &w, &x, at))
@@ -515,7 +578,7 @@ fn silu_mul_folds(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result
 fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let k = variant.k_step().max(96);
     let mut values = Values(draw.seed);
-    let w = values.packed(vocab, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
     let vectors = if variant.is_batched() { 3 } else { 1 };
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
@@ -550,7 +613,7 @@ fn embedding_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usiz
     } else {
         (96, WHOLE)
     };
-    let w = values.packed(vocab, k, WeightKind::Ordinary);
+    let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
     bench.max_groups = max_groups;
     let ids = [0, 1, vocab as u32 / 2, vocab as u32 - 1];
     require(cases::embedding(bench, variant, &w, &ids))

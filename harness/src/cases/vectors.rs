@@ -4,16 +4,20 @@
 //! golden data's README gives an f16 engine. The reference itself holds the
 //! unrounded vectors in `reference/tests/roles.rs`.
 
+mod quant;
+
 use super::{
     bench::{Bench, Judged, model},
-    data::{Packed, Values},
+    data::Values,
     roles::{self as cases, Attended, Cache, Chunk},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use half::f16;
-use kernels::{Features, ModelSpec, Role, Variant, kv::pages_for, variants::VARIANTS};
+use kernels::{ModelSpec, QuantFormat, Role, Variant, kv::pages_for, variants::VARIANTS};
 use reference::{
+    Packed,
     golden::Golden,
+    matrix::ScaleValues,
     numerics::widen,
     roles::{attention::AttentionShape, attention_splitk},
 };
@@ -22,7 +26,9 @@ use reference::{
 #[derive(Debug)]
 pub(crate) struct Vectors {
     /// The role.
-    pub(crate) role: Role,
+    role: Role,
+    /// The formats of weights that they are in.
+    formats: &'static [QuantFormat],
     /// Their file in the folder of golden data.
     pub(crate) file: &'static str,
     run: fn(&mut Bench<'_>, Variant, &Golden) -> Result<()>,
@@ -33,21 +39,43 @@ const fn of(
     file: &'static str,
     run: fn(&mut Bench<'_>, Variant, &Golden) -> Result<()>,
 ) -> Vectors {
-    Vectors { role, file, run }
+    Vectors {
+        role,
+        formats: &[QuantFormat::Q4f16_1],
+        file,
+        run,
+    }
 }
 
 const DENSE: &str = "modules/dense.safetensors";
-const QUANT: &str = "quant/q4f16_1.safetensors";
+const MLC: &str = "quant/q4f16_1.safetensors";
+const GGUF: &str = "quant/gguf.safetensors";
+const MLX: &str = "quant/mlx_affine.safetensors";
+
+/// Formats with a zero point of 7.
+const OF_MLC: &[QuantFormat] = &[QuantFormat::Q4f16_1, QuantFormat::Q4f32_1];
+const OF_GGUF: &[QuantFormat] = &[QuantFormat::Q4_0];
+const AFFINE: &[QuantFormat] = &[
+    QuantFormat::Affine4G32,
+    QuantFormat::Affine4G64,
+    QuantFormat::Affine3G64,
+    QuantFormat::Affine8G32,
+    QuantFormat::Affine8G64,
+];
 
 /// Every role that has golden results; the others are part of a model's.
 pub(crate) const VECTORS: &[Vectors] = &[
-    of(Role::Embedding, QUANT, embedding),
+    of(Role::Embedding, MLC, quant::embedding).in_formats(OF_MLC),
+    of(Role::Embedding, GGUF, quant::embedding).in_formats(OF_GGUF),
+    of(Role::Embedding, MLX, quant::embedding).in_formats(AFFINE),
     of(Role::RmsNorm, DENSE, norm),
     of(Role::Attention, DENSE, attention),
     of(Role::AttentionSplitk, DENSE, attention_splitk),
     of(Role::AttentionCombine, DENSE, attention_combine),
     of(Role::AttentionPrefill, DENSE, attention_prefill),
-    of(Role::Int4Matmul, QUANT, int4_matmul),
+    of(Role::Int4Matmul, MLC, quant::int4_matmul).in_formats(OF_MLC),
+    of(Role::Int4Matmul, GGUF, quant::int4_matmul).in_formats(OF_GGUF),
+    of(Role::Int4Matmul, MLX, quant::int4_matmul).in_formats(AFFINE),
     of(Role::FusedFfn, DENSE, fused_ffn),
     of(Role::SiluMul, DENSE, silu_mul),
     of(Role::AddNorm, DENSE, norm),
@@ -57,6 +85,16 @@ pub(crate) const VECTORS: &[Vectors] = &[
 ];
 
 impl Vectors {
+    const fn in_formats(self, formats: &'static [QuantFormat]) -> Self {
+        Self { formats, ..self }
+    }
+
+    /// Whether a variant is held against them.
+    pub(crate) fn hold(&self, variant: Variant) -> bool {
+        let format = variant.format;
+        self.role == variant.role && format.is_none_or(|format| self.formats.contains(&format))
+    }
+
     /// Holds a variant against them.
     pub(crate) fn run(&self, bench: &mut Bench<'_>, variant: Variant) -> Result<()> {
         let Some(folder) = &bench.golden else {
@@ -432,65 +470,17 @@ fn fused_ffn(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result
         .zip(up.data.chunks_exact(units));
     for ((gate, up), y) in rows.zip(y.data.chunks_exact(units)) {
         let rows = gate.iter().chain(up);
+        let scales = rows.flat_map(|&g| [f16::from_f32(g), f16::ONE]);
         let w = Packed {
+            format: QuantFormat::Q4f16_1,
             rows: 2 * units,
             k,
             words: [0x7777_7778, 0x7777_7777, 0x7777_7777, 0x7777_7777].repeat(k / 32 * 2 * units),
-            scales: rows.flat_map(|&g| [f16::from_f32(g), f16::ONE]).collect(),
+            scales: ScaleValues::F16(scales.collect()),
+            biases: vec![],
         };
         let judged = cases::fused_ffn(bench, variant, &w, &x, units)?;
         require(&judged, "out", y)?;
     }
-    Ok(())
-}
-
-/// Golden matrices: name, parts and their dequantised weights.
-fn matrices(golden: &Golden) -> Result<Vec<(String, Packed, Vec<f32>)>> {
-    let matrix = |name: String| {
-        let dequant = golden.f32(&format!("{name}.dequant"))?;
-        let w = Packed {
-            rows: dequant.shape[0],
-            k: dequant.shape[1],
-            words: golden.u32(&format!("{name}.q_weight"))?.data,
-            scales: golden.f16(&format!("{name}.q_scale"))?.data,
-        };
-        Ok((name, w, dequant.data))
-    };
-    let names = results(golden, "q4f16_1.", ".dequant")?;
-    names.into_iter().map(matrix).collect()
-}
-
-fn embedding(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    for (name, w, dequant) in matrices(golden)? {
-        let ids: Vec<u32> = (0..w.rows as u32).collect();
-        let judged = cases::embedding(bench, variant, &w, &ids)?;
-        require(&judged, "out", &dequant).with_context(|| name.clone())?;
-        let rounded = widen(&cases::held(variant, &dequant));
-        ensure!(judged[0].found == rounded, "{name}: more than one rounding");
-    }
-    Ok(())
-}
-
-fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
-    let mut run = 0;
-    for (name, w, _) in matrices(golden)? {
-        let Ok(x) = golden.f32(&format!("{name}.x")) else {
-            ensure!(name.ends_with("allcodes"), "{name}: no activations");
-            continue;
-        };
-        if variant.check(&Features::PUBLISHED, w.k).is_err() {
-            continue;
-        }
-        let y = golden.f32(&format!("{name}.y"))?.data;
-        let rows = x.data.chunks_exact(w.k).zip(y.chunks_exact(w.rows));
-        for (i, (x, y)) in rows.enumerate() {
-            let judged = cases::int4_matmul(bench, variant, &w, x)?;
-            require(&judged, "out", y).with_context(|| format!("{name} x {i}"))?;
-            run += 1;
-        }
-    }
-    // Of six shapes of three activations the wide trees take K = 2048 alone.
-    let least = if variant.k_step() == 32 { 18 } else { 3 };
-    ensure!(run >= least, "only {run} products compared");
     Ok(())
 }

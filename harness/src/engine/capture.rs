@@ -29,6 +29,12 @@ pub struct Captured<'p> {
     pub kv_int8: Option<[Pages; 2]>,
 }
 
+/// Whether a dispatch goes on with an output that another one began: it has rows of a
+/// matrix behind the first.
+fn continues(dispatch: &Dispatch) -> bool {
+    dispatch.rows().is_some_and(|rows| rows.first > 0)
+}
+
 /// Selects every dispatch.
 pub const fn every(_: &Dispatch) -> bool {
     true
@@ -100,7 +106,7 @@ impl Engine<'_> {
                     let held =
                         self.read_activation(&dispatch.label, activation, &program.plan, false)?;
                     replaced.insert(activation, held);
-                } else if binding.access == Access::ReadWrite {
+                } else if binding.access == Access::ReadWrite && !continues(dispatch) {
                     let poison = vec![POISON; self.memory.bytes(buffer, elem) as usize];
                     self.gpu
                         .queue

@@ -8,11 +8,11 @@ use kernels::{
     Elem,
     kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
-    plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
+    plan::{Activation, Buffer, MAX_CHUNK, Part, Rows, State, activation_len},
     variants::TEXTURE_WIDTH,
 };
 use reference::{
-    Checkpoint, Numerics,
+    Checkpoint, Matrix, Numerics,
     numerics::widen,
     roles::{
         kv_append,
@@ -111,39 +111,48 @@ impl Memory {
                 page_table,
                 spec: spec.clone(),
             };
-            memory.matrices(gpu, weights)?;
             memory.static_state(gpu);
             Ok(memory)
         })
     }
 
-    fn matrices(&mut self, gpu: &Gpu, weights: &Checkpoint) -> Result<()> {
+    /// Uploads the parts of matrices that `plan` binds as buffers.
+    fn matrices(&mut self, gpu: &Gpu, weights: &Checkpoint, plan: &kernels::Plan) -> Result<()> {
         let limit = gpu.features.max_storage_binding_bytes;
-        for (layer, tensor) in self.spec.tensors() {
-            if let Shape::Vector { .. } = self.spec.shape(tensor) {
-                continue;
-            }
-            let matrix = weights.matrix(layer, tensor);
-            let parts: [(Part, &[u8]); 2] = [
-                (Part::Words, bytemuck::cast_slice(matrix.words)),
-                (Part::Scales, bytemuck::cast_slice(matrix.scales)),
-            ];
-            for (part, bytes) in parts {
-                let size = padded(bytes.len() as u64);
-                if size > limit {
-                    bail!(
-                        "{}: {} bytes in one binding, this adapter allows {limit}",
-                        self.spec.param_name(layer, tensor),
-                        size
-                    );
+        for dispatch in &plan.dispatches {
+            let storage = dispatch.variant.storage_bindings();
+            for (binding, &name) in storage.zip(&dispatch.buffers) {
+                if dispatch.variant.in_texture(binding) || self.buffers.contains_key(&(name, None))
+                {
+                    continue;
                 }
-                let name = Buffer::Param {
+                let Buffer::Param {
                     layer,
                     tensor,
                     part,
+                    rows,
+                } = name
+                else {
+                    continue;
                 };
-                self.buffers
-                    .insert((name, None), (upload(gpu, "weights", bytes), size));
+                if part == Part::Vector {
+                    continue;
+                }
+                let matrix = part_of(weights.matrix(layer, tensor), rows);
+                let bytes: &[u8] = match part {
+                    Part::Words => bytemuck::cast_slice(matrix.words),
+                    Part::Scales => matrix.scales.bytes(),
+                    Part::Biases | Part::Vector => bytemuck::cast_slice(matrix.biases),
+                };
+                let size = padded(bytes.len() as u64);
+                if size > limit {
+                    bail!(
+                        "{}: {size} bytes in one binding, this adapter allows {limit}",
+                        self.spec.param_name(layer, tensor),
+                    );
+                }
+                let buffer = gpu.guarded("uploading weights", || Ok(upload(gpu, "weights", bytes)));
+                self.buffers.insert((name, None), (buffer?, size));
             }
         }
         Ok(())
@@ -165,6 +174,7 @@ impl Memory {
                 Ok(())
             })?;
         }
+        self.matrices(gpu, weights, plan)?;
         self.textures(gpu, weights, plan)?;
         self.caches(gpu, plan)
     }
@@ -185,6 +195,7 @@ impl Memory {
                 layer,
                 tensor,
                 part: Part::Vector,
+                rows: None,
             };
             self.buffers
                 .insert(key(name, elem), (upload(gpu, "weights", &bytes), size));
@@ -199,10 +210,16 @@ impl Memory {
                 if !dispatch.variant.in_texture(binding) || self.textures.contains_key(&name) {
                     continue;
                 }
-                let Buffer::Param { layer, tensor, .. } = name else {
+                let Buffer::Param {
+                    layer,
+                    tensor,
+                    rows,
+                    ..
+                } = name
+                else {
                     bail!("{}: {} is no parameter", dispatch.label, binding.name);
                 };
-                let words = weights.matrix(layer, tensor).words;
+                let words = part_of(weights.matrix(layer, tensor), rows).words;
                 let view = gpu.guarded(&dispatch.label, || texture(gpu, words))?;
                 self.textures.insert(name, view);
             }
@@ -326,8 +343,14 @@ impl Memory {
     }
 
     /// What a binding of `name` is bound to: an activation with its guard, since
-    /// a write outside a binding is dropped and would never touch it.
-    pub(super) fn binding(&self, name: Buffer, elem: Elem) -> wgpu::BufferBinding<'_> {
+    /// a write outside a binding is dropped and would never touch it. `skipped` bytes
+    /// of it belong to others.
+    pub(super) fn binding(
+        &self,
+        name: Buffer,
+        elem: Elem,
+        skipped: u64,
+    ) -> wgpu::BufferBinding<'_> {
         let field = match name {
             Buffer::State(State::PositionMap) => Some((0, 4 * MAX_CHUNK as u64)),
             Buffer::State(State::PageIndptr) => Some((1, 8)),
@@ -351,7 +374,7 @@ impl Memory {
                     | Buffer::KvScales { .. }
                     | Buffer::State(_) => 0,
                 };
-                (buffer, 0, *bytes + guard)
+                (buffer, skipped, *bytes + guard - skipped)
             }
         };
         wgpu::BufferBinding {
@@ -546,6 +569,11 @@ impl Memory {
         let (buffer, bytes) = &self.buffers[&key];
         gpu.read(buffer, 0, *bytes)
     }
+}
+
+/// The rows of a matrix that a dispatch takes.
+pub(crate) fn part_of(matrix: Matrix<'_>, rows: Option<Rows>) -> Matrix<'_> {
+    rows.map_or(matrix, |rows| matrix.part(rows.first, rows.count))
 }
 
 /// Values of a type in a buffer.

@@ -14,7 +14,9 @@ mod program;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
-pub(crate) use memory::{POISON, bytes_of, floats, padded, read_guarded, texture, with_guard};
+pub(crate) use memory::{
+    POISON, bytes_of, floats, padded, part_of, read_guarded, texture, with_guard,
+};
 pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};

@@ -4,7 +4,10 @@ use super::memory::Memory;
 use crate::device::Gpu;
 use anyhow::Result;
 use generators::Shader;
-use kernels::{ModelSpec, Plan, Variant, role::Access};
+use kernels::{
+    Dispatch, Elem, ModelSpec, Plan, Variant,
+    role::{Access, Binding, Element},
+};
 use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Distance of uniforms in their buffer.
@@ -117,6 +120,17 @@ fn bind_group_layout(gpu: &Gpu, variant: Variant) -> wgpu::BindGroupLayout {
         })
 }
 
+/// Bytes of a product in front of the rows that a dispatch makes.
+fn skipped(dispatch: &Dispatch, binding: &Binding) -> u64 {
+    match (binding.element, dispatch.rows()) {
+        (Some(Element::Output), Some(rows)) => {
+            let elem = dispatch.variant.float_type(binding);
+            (rows.first * elem.map_or(0, Elem::bytes)) as u64
+        }
+        _ => 0,
+    }
+}
+
 /// A plan that can be recorded.
 #[derive(Debug)]
 pub struct Program {
@@ -163,7 +177,9 @@ impl Program {
                             if dispatch.variant.in_texture(binding) {
                                 wgpu::BindingResource::TextureView(memory.texture(name))
                             } else {
-                                wgpu::BindingResource::Buffer(memory.binding(name, plan.elem))
+                                let skipped = skipped(dispatch, binding);
+                                let bound = memory.binding(name, plan.elem, skipped);
+                                wgpu::BindingResource::Buffer(bound)
                             }
                         }
                     },

@@ -11,7 +11,7 @@ use crate::{
     device::Gpu,
 };
 use anyhow::{Result, bail};
-use kernels::{Variant, suggest};
+use kernels::{QuantFormat, Variant, suggest, variants::VARIANTS};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,11 @@ const LIVING_DRAWN: usize = 1;
 pub struct Mutant {
     /// Its name.
     pub id: &'static str,
-    /// Ids of the variants whose text is edited, one at a time.
+    /// Ids of the variants whose text is edited, one at a time, in q4f16_1.
     pub variants: &'static [&'static str],
+    /// The formats of weights in which they are edited, as far as they are written
+    /// for them; a fault of what all formats share is tried in one.
+    pub formats: &'static [QuantFormat],
     /// The fault that the edit stands for.
     pub fault: &'static str,
     /// What the edit replaces; it stands in the rendered text exactly once.
@@ -60,6 +63,7 @@ const fn mutant(
     Mutant {
         id,
         variants,
+        formats: &[QuantFormat::Q4f16_1],
         fault,
         find,
         replace,
@@ -68,6 +72,10 @@ const fn mutant(
 }
 
 impl Mutant {
+    const fn in_formats(self, formats: &'static [QuantFormat]) -> Self {
+        Self { formats, ..self }
+    }
+
     const fn equivalent(self, reason: &'static str) -> Self {
         Self {
             fate: Fate::Equivalent(reason),
@@ -82,14 +90,22 @@ impl Mutant {
         }
     }
 
-    /// Its edits, one for each variant.
+    /// Its edits, one for each variant in each format.
     ///
     /// # Panics
     /// When the table names a variant that does not exist; a test holds it.
     pub fn edits(&self) -> impl Iterator<Item = Edit> {
         let (find, replace) = (self.find, self.replace);
-        self.variants.iter().map(move |id| Edit {
-            variant: id.parse().expect("the table names variants"),
+        let variants = self.variants.iter().flat_map(|id| {
+            let base: Variant = id.parse().expect("the table names variants");
+            let formats = self.formats.iter().map(move |&format| Variant {
+                format: base.format.and(Some(format)),
+                ..base
+            });
+            formats.filter(|variant| VARIANTS.contains(variant))
+        });
+        variants.map(move |variant| Edit {
+            variant,
             find,
             replace,
         })

@@ -1,6 +1,17 @@
 //! The mutants: each a fault that a kernel could have, as an edit of rendered text.
 
 use super::{Mutant, mutant};
+use kernels::QuantFormat::{
+    self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1,
+};
+
+const FOUR_BITS: &[QuantFormat] = &[Q4f16_1, Q4f32_1, Q4_0, Affine4G32, Affine4G64];
+const THREE_BITS: &[QuantFormat] = &[Affine3G64];
+const EIGHT_BITS: &[QuantFormat] = &[Affine8G32, Affine8G64];
+const AFFINE: &[QuantFormat] = &[Affine4G32, Affine4G64, Affine3G64, Affine8G32, Affine8G64];
+const AFFINE4: &[QuantFormat] = &[Affine4G32, Affine4G64];
+const OF_GGUF: &[QuantFormat] = &[Q4_0];
+const WIDE_SCALES: &[QuantFormat] = &[Q4f32_1];
 
 const QUANT: &[&str] = &[
     "int4_matmul",
@@ -8,6 +19,9 @@ const QUANT: &[&str] = &[
     "int4_matmul_vec4",
     "int4_matmul_row_vec4",
     "int4_matmul_row_texture",
+    "int4_matmul_moe",
+    "int4_matmul_moe_vec4h",
+    "int4_matmul_moe_row_vec4",
     "qkv_fused",
     "qkv_fused_row_vec4",
     "qkv_fused_row_texture",
@@ -42,18 +56,21 @@ const WORD: &[&str] = &[
     "qkv_fused_tiled_sg",
     "fused_ffn_tiled_sg",
 ];
-const WIDE: &[&str] = &[
+const VEC4_FORMS: &[&str] = &[
     "int4_matmul_vec4",
     "int4_matmul_row_vec4",
-    "int4_matmul_row_texture",
     "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
     "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg_vec4",
+];
+const BUFFERS: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_row_vec4",
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "fused_ffn",
+    "fused_ffn_row_vec4",
 ];
 const VEC4X: &[&str] = &[
     "int4_matmul_vec4h",
@@ -108,6 +125,11 @@ const BATCHED: &[&str] = &[
     "fused_ffn_batched_dyn_row_texture",
 ];
 const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
+const MOE: &[&str] = &[
+    "int4_matmul_moe",
+    "int4_matmul_moe_vec4h",
+    "int4_matmul_moe_row_vec4",
+];
 const NORMS: &[&str] = &["rms_norm", "add_norm"];
 const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
@@ -374,33 +396,57 @@ const FFN_DOT_ROWS: &[&str] = &[
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[
     // packed weights
-    mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)"),
+    mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(FOUR_BITS),
     mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
-    mutant("scale_of_wider_groups", WORD, "groups of 64 weights", "scales_per_row + i / 4u]", "scales_per_row + i / 8u]"),
-    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h", "int4_matmul_sg_vec4h", "int4_matmul_tiled_vec4h", "int4_matmul_tiled8_vec4h"], "groups of 16 weights", "scales_per_row + i / 2u]", "scales_per_row + i]"),
-    mutant("scale_of_next_group", WIDE, "the next group's scale", "scales_per_row + i])", "scales_per_row + i + 1u])"),
+    mutant("zero_point_8_of_wide_scales", &["int4_matmul", "qkv_fused_row_vec4", "fused_ffn"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
+    mutant("zero_point_7", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("byte_order", BUFFERS, "the first and the third code of a word are exchanged", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.zx, high.xz)").in_formats(EIGHT_BITS),
+    mutant("word_order", BUFFERS, "the second word's codes are taken for the first's", "vec4<f32>(low.yw, high.yw)", "vec4<f32>(high.yw, low.yw)").in_formats(EIGHT_BITS),
+    mutant("straddle_first_word", BUFFERS, "the bits of a code in the second word are lost", "(words.x >> 24u) | (words.y << 8u)", "words.x >> 24u").in_formats(THREE_BITS),
+    mutant("straddle_second_word", BUFFERS, "the bits of a code in the third word are lost", "(words.y >> 16u) | (words.z << 16u)", "words.y >> 16u").in_formats(THREE_BITS),
+    mutant("bit_stream_phase", BUFFERS, "the last eight codes of 32 begin a bit late", "words.z >> 8u", "words.z >> 9u").in_formats(THREE_BITS),
+    mutant("bias_of_whole_group", WORD, "every load of a group adds the bias of the whole", "w.bias * a.sum", "w.bias * a.sum * f32(LOADS_PER_GROUP)").in_formats(AFFINE),
+    mutant("bias_dropped", BUFFERS, "the bias is left out", " + w.bias * a.sum", "").in_formats(AFFINE),
+    mutant("bias_scaled", WORD, "the bias is multiplied by the scale", "w.bias * a.sum", "w.bias * a.sum * w.scale").in_formats(AFFINE),
+    mutant("bias_of_half_the_activations", VEC4_FORMS, "the activations of the upper half of a load do not count", "dot(low + high, vec4<f32>(1.0))", "dot(low, vec4<f32>(1.0))").in_formats(AFFINE4),
+    mutant("scale_of_wider_groups", WORD, "groups twice as wide", "i / LOADS_PER_GROUP", "i / (2u * LOADS_PER_GROUP)"),
+    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h", "int4_matmul_sg_vec4h", "int4_matmul_tiled_vec4h", "int4_matmul_tiled8_vec4h"], "groups of 16 weights", "i / LOADS_PER_GROUP", "i / (LOADS_PER_GROUP / 2u)"),
+    mutant("scale_of_next_group", QUANT, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
+    mutant("batched_scale_of_next_group", BATCHED, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("scale_row_stride", QUANT, "a row of scales is one too long", "row * scales_per_row", "row * (scales_per_row + 1u)"),
-    mutant("activation_order_scalar", SCALARX, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 4u])", "f32(x[k + 4u]), f32(x[k + 2u])"),
-    mutant("activation_order_vec4", VEC4X, "activations are not interleaved as the codes are", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.xy, high.xy)"),
+    mutant("activation_order_scalar", SCALARX, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 3u])", "f32(x[k + 3u]), f32(x[k + 2u])"),
+    mutant("activation_order_vec4", VEC4X, "two pairs of activations are exchanged", "low.xy, low.zw", "low.zw, low.xy"),
     mutant("activation_order_packed", PACKED, "even and odd activations are exchanged", "vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y)", "vec4<f32>(a.y, b.y, c.y, d.y), vec4<f32>(a.x, b.x, c.x, d.x)"),
     mutant("broadcast_of_wrong_lane", TEXTURE, "the last word is taken from a neighbour", "subgroupBroadcast(word, 3u)", "subgroupBroadcast(word, 2u)"),
-    mutant("texture_width", TEXTURE, "texels past the first row of the texture are read from it", "vec2<u32>(i % TEXTURE_WIDTH, i / TEXTURE_WIDTH)", "vec2<u32>(i % TEXTURE_WIDTH, 0u)"),
+    mutant("texture_width", TEXTURE, "texels past the first row of the texture are read from it", "vec2<u32>(load % TEXTURE_WIDTH, load / TEXTURE_WIDTH)", "vec2<u32>(load % TEXTURE_WIDTH, 0u)"),
     // int4_matmul
     mutant("tail_skipped", STRIDED_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("tail_skipped_row", ROW_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
-    mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at));", "sum = f32(f16(sum + dot_load(row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(i, at))));"),
+    mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at));", "sum = f32(f16(sum + dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at))));"),
     mutant("f16_accumulator_row", ROW_MM, "sums of an invocation are rounded to f16", "low_sums += dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums = vec4<f32>(vec4<f16>(low_sums + dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
     mutant("barrier_before_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
     mutant("barrier_in_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
     mutant("tree_starts_low", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
-    mutant("last_rows_unguarded", TREE_MM, "workgroups past the last row store too", "  if (row >= u.packGridDimX) {\n    return;\n  }\n", ""),
-    mutant("last_rows_unguarded_row", ROW_MM, "invocations past the last row store too", "if (row < u.packGridDimX) {", "if (row < u.packGridDimX + THREADS) {"),
-    mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
-    mutant("idle_groups", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("last_rows_unguarded", TREE_MM, "workgroups past the last row store too", "  if (row >= row_count()) {\n    return;\n  }\n", ""),
+    mutant("last_rows_unguarded_row", ROW_MM, "invocations past the last row store too", "if (row < row_count()) {", "if (row < row_count() + THREADS) {"),
+    mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(row_count() - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
+    mutant("idle_groups", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("idle_groups_of_rows", ROW_MM, "workgroups past the last output do not stop early", "  if (group_first >= row_count()) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
     mutant("fold_ignored", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
     mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
-    mutant("fold_ignored_row", &["int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    mutant("fold_ignored_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(at.wg.z * at.num_wg.x + at.wg.x)", "(at.wg.x)"),
+    mutant("fold_ignored_of_rows", ROW_MM, "rows past the first layer of a folded grid are not computed", "at.wg.z * at.num_wg.x + at.wg.x", "at.wg.x"),
+    // int4_matmul_moe
+    mutant("moe_first_expert", MOE, "every slot has the first expert's matrix", "* u.N;\n}", "* 0u;\n}"),
+    mutant("moe_expert_of_first_token", MOE, "every token has the first token's experts", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.z]"),
+    mutant("moe_expert_of_first_slot", MOE, "every slot has the first slot's expert", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.y * u.IDS_STRIDE]"),
+    mutant("moe_shared_activations", MOE, "every slot has the first slot's activations", "at.wg.y * u.IN_TOK + at.wg.z * u.IN_SLOT", "at.wg.y * u.IN_TOK"),
+    mutant("moe_activations_of_first_token", MOE, "every token has the first token's activations", "at.wg.y * u.IN_TOK + at.wg.z * u.IN_SLOT", "at.wg.z * u.IN_SLOT"),
+    mutant("moe_output_slot", MOE, "slots are stored over each other", "at.wg.y * u.OUT_TOK + at.wg.z * u.OUT_SLOT", "at.wg.y * u.OUT_TOK"),
+    mutant("moe_output_token", MOE, "tokens are stored over each other", "at.wg.y * u.OUT_TOK + at.wg.z * u.OUT_SLOT", "at.wg.z * u.OUT_SLOT"),
+    mutant("moe_outputs_side_by_side", MOE, "slots are taken to lie side by side", "at.wg.z * u.OUT_SLOT", "at.wg.z * u.N"),
+    mutant("moe_tokens_and_slots_swapped", MOE, "tokens run along z and slots along y", "ids[at.wg.y * u.IDS_STRIDE + at.wg.z]", "ids[at.wg.z * u.IDS_STRIDE + at.wg.y]"),
     // sums by subgroup
     mutant("sg_last_subgroup", SG_SUM, "the last subgroup's sum is dropped", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < num_subgroups - 1u; i++) {"),
     mutant("sg_of_32", SG_SUM, "subgroups are taken to have 32 invocations", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < THREADS / 32u; i++) {"),
@@ -628,10 +674,18 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("qk_append_values_of_first_head", QK_APPEND, "every head of values is the first", "let base = token * QKV_DIM + head * HEAD_DIM;", "let base = token * QKV_DIM + min(head, HEADS + KV_HEADS) * HEAD_DIM;"),
     mutant("qk_append_unguarded", QK_APPEND, "workgroups past the last head store too", "  if (group >= u.packGridDimX || group >= u.seq_len * QKV_HEADS) {\n    return;\n  }\n", ""),
     // embedding
-    mutant("embedding_nibble_order", EMBEDDING, "codes are taken from the high end of a word", "4u * (k % 8u)", "4u * (7u - k % 8u)"),
-    mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE"),
+    mutant("embedding_nibble_order", EMBEDDING, "codes are taken from the high end of a word", "4u * (k % 8u)", "4u * (7u - k % 8u)").in_formats(FOUR_BITS),
+    mutant("embedding_byte_order", EMBEDDING, "codes are taken from the high end of a word", "8u * (k % 4u)", "8u * (3u - k % 4u)").in_formats(EIGHT_BITS),
+    mutant("embedding_straddle", EMBEDDING, "the bits of a code in the next word are lost", "shift > 29u", "shift > 31u").in_formats(THREE_BITS),
+    mutant("embedding_row_of_bytes", EMBEDDING, "codes begin at whole bytes", "let shift = k * 3u % 32u;", "let shift = k * 3u % 32u / 8u * 8u;").in_formats(THREE_BITS),
+    mutant("embedding_zero_point_7", EMBEDDING, "codes are centred on 7, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("embedding_zero_point_8", EMBEDDING, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
+    mutant("embedding_bias_scaled", EMBEDDING, "the bias is taken for a zero point", "Act(scales[at]) + Act(biases[at])", "(Act(scales[at]) + Act(biases[at]))").in_formats(AFFINE),
+    mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE").in_formats(QuantFormat::ALL),
     mutant("embedding_first_id", EMBEDDING, "every token is the first", "ids[i / D]", "ids[0]"),
-    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code) - Act(ZERO_POINT)) * Act(scales[token * D_SCALES + k / GROUP_SIZE])", "Act((f32(code) - f32(ZERO_POINT)) * f32(scales[token * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
+    mutant("embedding_f32_product", EMBEDDING, "the product is formed in f32 and rounded once", "(Act(code(row, k)) - Act(ZERO_POINT)) * Act(scales[row * D_SCALES + k / GROUP_SIZE])", "Act((f32(code(row, k)) - f32(ZERO_POINT)) * f32(scales[row * D_SCALES + k / GROUP_SIZE]))").equivalent("a product of two f16 values is exact in f32, so rounding it to f16 is what the f16 product does"),
+    mutant("embedding_part_from_zero", EMBEDDING, "a part of the rows is taken to begin at the first", "weight(token - u.first_row, i % D)", "weight(token, i % D)"),
+    mutant("embedding_every_part", EMBEDDING, "a part stores the tokens of the others too", "if (token >= u.first_row && token - u.first_row < u.row_count) {", "{"),
     mutant("embedding_unguarded", EMBEDDING, "invocations past the last element store too", " || i >= u.seq_len * D", ""),
     // rope
     mutant("rope_sign", ROPE, "the rotation's sine has the wrong sign", "value * turn.x - f32(qkv[i + HALF_ROTARY]) * turn.y", "value * turn.x + f32(qkv[i + HALF_ROTARY]) * turn.y"),

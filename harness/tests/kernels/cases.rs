@@ -88,6 +88,7 @@ roles! {
     attention_prefill: AttentionPrefill,
     attention_prefill_int8: AttentionPrefillInt8,
     int4_matmul: Int4Matmul,
+    int4_matmul_moe: Int4MatmulMoe,
     fused_ffn: FusedFfn,
     silu_mul: SiluMul,
     add_norm: AddNorm,

@@ -6,6 +6,7 @@
 mod support;
 
 mod cases;
+mod limits;
 mod mutants;
 mod runner;
 mod subgroups;

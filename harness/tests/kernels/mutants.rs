@@ -6,7 +6,7 @@ use harness::{
     cases,
     mutants::{self, Fate, MUTANTS, Status},
 };
-use kernels::{models, variants::VARIANTS};
+use kernels::{Variant, models, variants::VARIANTS};
 use std::collections::BTreeSet;
 
 /// Equivalent in the sense of the table is an argument; these are not to pile up.
@@ -54,9 +54,11 @@ fn every_edit_applies_and_every_form_has_mutants() {
             assert_ne!(shader.sha256, text.sha256, "{edit:?}");
         }
     }
-    let edited: BTreeSet<_> = edited.iter().map(|variant| variant.form).collect();
-    let all: BTreeSet<_> = VARIANTS.iter().map(|variant| variant.form).collect();
-    assert_eq!(edited, all, "the forms with mutants");
+    // What the type of activations changes is a prelude, a format its own functions.
+    let of = |variant: &Variant| (variant.form, variant.format);
+    let edited: BTreeSet<_> = edited.iter().map(of).collect();
+    let all: BTreeSet<_> = VARIANTS.iter().map(of).collect();
+    assert_eq!(edited, all, "the forms and formats with mutants");
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(super) fn smollm2_135m() -> ModelSpec {
         max_pages: 512,
         stop_ids: vec![2, 0],
         format: QuantFormat::Q4f16_1,
+        other_formats: vec![],
     }
 }
 

@@ -66,6 +66,20 @@ pub struct ModelSpec {
     pub stop_ids: Vec<u32>,
     /// Format of the weight matrices.
     pub format: QuantFormat,
+    /// Matrices of another format.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_formats: Vec<TensorFormat>,
+}
+
+/// A matrix whose format is not the model's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorFormat {
+    /// Its layer, if it has one.
+    pub layer: Option<usize>,
+    /// Which matrix.
+    pub tensor: Tensor,
+    /// Its format.
+    pub format: QuantFormat,
 }
 
 /// A parameter of the model, as the plan names it.
@@ -185,6 +199,19 @@ impl ModelSpec {
         }
     }
 
+    /// Format of a matrix; [`Tensor::LmHead`] of a tied model is its embedding.
+    pub fn format_of(&self, layer: Option<usize>, tensor: Tensor) -> QuantFormat {
+        let tensor = if tensor == Tensor::LmHead {
+            self.head_tensor()
+        } else {
+            tensor
+        };
+        let mut others = self.other_formats.iter();
+        others
+            .find(|other| (other.layer, other.tensor) == (layer, tensor))
+            .map_or(self.format, |other| other.format)
+    }
+
     /// Parameters of one layer, in the order a forward pass uses them.
     pub fn layer_tensors(&self) -> Vec<Tensor> {
         let mut tensors = vec![Tensor::InputNorm, Tensor::Qkv];
@@ -289,15 +316,28 @@ impl ModelSpec {
                 self.rotary_dim, self.head_dim
             ));
         }
-        for (name, k) in [
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-        ] {
-            if !k.is_multiple_of(self.format.group_size()) {
+        for (layer, tensor) in self.tensors() {
+            let Shape::Matrix { k, .. } = self.shape(tensor) else {
+                continue;
+            };
+            let name = match tensor {
+                Tensor::O => "num_attention_heads * head_dim",
+                Tensor::Down => "intermediate_size",
+                Tensor::Embedding
+                | Tensor::InputNorm
+                | Tensor::Qkv
+                | Tensor::QNorm
+                | Tensor::KNorm
+                | Tensor::PostNorm
+                | Tensor::GateUp
+                | Tensor::FinalNorm
+                | Tensor::LmHead => "hidden_size",
+            };
+            let format = self.format_of(layer, tensor);
+            let group = format.group_size();
+            if !k.is_multiple_of(group) {
                 return fail(format!(
-                    "{name} = {k} is not a multiple of the {} group of {}",
-                    self.format.name(),
-                    self.format.group_size()
+                    "{name} = {k} is not a multiple of the {format} group of {group}"
                 ));
             }
         }

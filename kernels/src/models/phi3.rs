@@ -27,6 +27,7 @@ pub(super) fn phi3_mini() -> ModelSpec {
         max_pages: 257,
         stop_ids: vec![2, 32_000, 32_007],
         format: QuantFormat::Q4f16_1,
+        other_formats: vec![],
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn qwen3_4b() -> ModelSpec {
         max_pages: 448,
         stop_ids: vec![151_645, 151_643],
         format: QuantFormat::Q4f16_1,
+        other_formats: vec![],
     }
 }
 

@@ -8,7 +8,7 @@ impl Builder<'_> {
     /// be quantised, to buffers of their own.
     pub(super) fn qkv_fused(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qkv");
-        let (rows, k, [scales, words], weight_bytes) = self.matrix(Some(layer), Tensor::Qkv);
+        let w = self.matrix(Some(layer), Tensor::Qkv);
         let kv = self.settings.kv_format();
         let (role, stored) = match kv {
             KvFormat::Plain => (Role::QkvFused, vec![Buffer::KvPages { layer }]),
@@ -17,33 +17,33 @@ impl Builder<'_> {
                 vec![act(Activation::K), act(Activation::V)],
             ),
         };
-        let variant = self.choose(role, k, &label)?;
+        let variant = self.choose(role, Some(w.format), w.k, &label)?;
         let mut buffers = vec![act(Activation::Q)];
         buffers.extend(stored);
-        buffers.extend([act(Activation::Normed), scales, words]);
+        buffers.extend([act(Activation::Normed), w.scales, w.words]);
         buffers.push(state(State::PositionMap));
         if kv == KvFormat::Plain {
             buffers.push(state(State::PageValues));
         }
         buffers.push(state(State::InvFreq));
-        let pairs = rows / 2;
+        let pairs = w.rows / 2;
         // Offsets, then the guard.
         let mut uniform = vec![0; role.uniform().len() - 1];
         uniform.push(pairs as u32);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers,
+            buffers: w.bound(buffers),
             uniform,
             grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes,
+            weight_bytes: w.bytes(),
         });
         Ok(())
     }
 
     pub(super) fn kv_append(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.kv_append");
-        let variant = self.choose(Role::KvAppend, 0, &label)?;
+        let variant = self.base(Role::KvAppend, &label)?;
         let groups = (self.tokens * self.spec.kv_dim()).div_ceil(WIDE_THREADS);
         self.dispatches.push(Dispatch {
             label,
@@ -70,7 +70,7 @@ impl Builder<'_> {
 
     pub(super) fn kv_quantize_int8(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.kv_quantize");
-        let variant = self.choose(Role::KvQuantizeInt8, 0, &label)?;
+        let variant = self.base(Role::KvQuantizeInt8, &label)?;
         let groups = 2 * self.spec.num_key_value_heads as u32;
         self.dispatches.push(Dispatch {
             label,
@@ -115,7 +115,7 @@ impl Builder<'_> {
         buffers.extend(cached);
         buffers.extend([state(State::LengthInfo), act(out)]);
         let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,
@@ -128,7 +128,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let label = format!("layers.{layer}.combine");
-        let variant = self.choose(Role::AttentionCombine, 0, &label)?;
+        let variant = self.base(Role::AttentionCombine, &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,

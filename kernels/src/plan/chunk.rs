@@ -54,7 +54,7 @@ impl Builder<'_> {
                 vec![Buffer::KvCodes { layer }, Buffer::KvScales { layer }],
             ),
         };
-        let variant = self.choose(role, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
         let scale = (self.spec.attention_scale() as f32).to_bits();
         let mut buffers = vec![act(Activation::Q), state(State::PageValues)];
         buffers.extend(cached);

@@ -257,6 +257,93 @@ fn an_impossible_choice_names_its_constraint() {
     assert!(error.contains("no QK-norm"), "{error}");
 }
 
+/// A model whose matrices are in affine formats, the down projections of layer 1 in
+/// another.
+fn mixed() -> ModelSpec {
+    let other = |layer, tensor, format| models::TensorFormat {
+        layer,
+        tensor,
+        format,
+    };
+    ModelSpec {
+        format: QuantFormat::Affine4G64,
+        other_formats: vec![
+            other(None, Tensor::Embedding, QuantFormat::Affine8G32),
+            other(Some(1), Tensor::Down, QuantFormat::Affine3G64),
+        ],
+        ..models::find("qwen3-4b").expect("registered")
+    }
+}
+
+#[test]
+fn every_matrix_goes_by_its_own_format() {
+    let spec = mixed();
+    let features = Features::PUBLISHED;
+    let settings = Settings::resolve(&features, &flag::Choices::new()).expect("no conflict");
+    let plan = Plan::build(&spec, &settings, &features, Phase::Decode).expect("a plan");
+    let format = |label: &str| {
+        let mut dispatches = plan.dispatches.iter();
+        let dispatch = dispatches.find(|d| d.label == label).expect(label);
+        let storage = dispatch.variant.storage_bindings();
+        assert_eq!(dispatch.buffers.len(), storage.count(), "{label}");
+        let biases = dispatch.buffers.last().expect("bindings");
+        let is = |b: &&Buffer| {
+            matches!(
+                b,
+                Buffer::Param {
+                    part: Part::Biases,
+                    ..
+                }
+            )
+        };
+        assert!(Some(biases).filter(is).is_some(), "{label}: biases last");
+        dispatch.variant.format
+    };
+    assert_eq!(format("embed"), Some(QuantFormat::Affine8G32), "embedding");
+    assert_eq!(
+        format("lm_head"),
+        Some(QuantFormat::Affine8G32),
+        "tied head"
+    );
+    assert_eq!(
+        format("layers.0.down"),
+        Some(QuantFormat::Affine4G64),
+        "the model's"
+    );
+    assert_eq!(
+        format("layers.1.down"),
+        Some(QuantFormat::Affine3G64),
+        "its own"
+    );
+    let (d, layer) = (
+        2560,
+        2560 * (4096 + 2 * 1024) + 4096 * 2560 + 2560 * 2 * 9728,
+    );
+    let down = 9728 * d;
+    // Of 64 weights: 32 bytes of codes (24 in 3 bits), a scale and a bias; of 32 in 8
+    // bits as many codes.
+    let bytes = 36 * (layer * 36 + down * 36) / 64 - down * 8 / 64 + 151_936 * d * 36 / 32;
+    assert_eq!(plan.totals().bytes_per_token, bytes, "bytes");
+}
+
+#[test]
+fn a_form_that_is_not_written_for_the_format_says_so() {
+    let features = Features::PUBLISHED;
+    let mut chosen = flag::Choices::new();
+    for choice in ["rowwise=1", "texture=1"] {
+        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+    }
+    let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+    let error = Plan::build(&mixed(), &settings, &features, Phase::Decode)
+        .expect_err("textures hold q4f16_1")
+        .to_string();
+    assert!(error.contains("flag texture"), "{error}");
+    assert!(
+        error.contains("not written for affine4_g64 weights"),
+        "{error}"
+    );
+}
+
 /// Dispatches of layer 0 before attention.
 fn first_labels(choices: &[&str], phase: Phase) -> Vec<String> {
     let spec = models::find("qwen3-4b").expect("registered");
@@ -323,4 +410,50 @@ fn rows_fold_into_z_past_the_limit() {
     assert_eq!(fold(65_535, 65_535), [65_535, 1, 1], "at the limit");
     assert_eq!(fold(65_536, 65_535), [32_768, 1, 2], "past it");
     assert_eq!(fold(151_936, 65_535), [50_646, 1, 3], "a large vocabulary");
+}
+
+#[test]
+fn a_matrix_that_one_binding_cannot_hold_is_bound_in_parts() {
+    let spec = models::find("qwen3-4b").expect("registered");
+    let whole = Features::PUBLISHED;
+    let small = Features {
+        max_storage_binding_bytes: 128 << 20,
+        ..whole
+    };
+    let plan = |features: &Features| {
+        let settings = Settings::resolve(features, &flag::Choices::new()).expect("no conflict");
+        Plan::build(&spec, &settings, features, Phase::Decode).expect("a plan")
+    };
+    let (whole, small) = (plan(&whole), plan(&small));
+    assert!(
+        whole.dispatches.iter().all(|d| d.rows().is_none()),
+        "nothing is cut where it fits"
+    );
+    // 151,936 rows of 1,280 bytes are 185 MiB.
+    assert_eq!(
+        small.dispatches_per_token(),
+        whole.dispatches_per_token() + 2,
+        "embedding and head in two parts each"
+    );
+    assert_eq!(
+        small.totals().bytes_per_token,
+        whole.totals().bytes_per_token,
+        "the same bytes"
+    );
+    for site in ["embed", "lm_head"] {
+        let parts: Vec<_> = small
+            .dispatches
+            .iter()
+            .filter(|d| d.label.starts_with(site))
+            .map(|d| d.rows().expect("a part"))
+            .collect();
+        let mut next = 0;
+        for part in &parts {
+            assert_eq!(part.first, next, "{site}: rows one after the other");
+            assert!(part.first.is_multiple_of(128), "{site}: outputs aligned");
+            assert!(part.count * 1280 <= 128 << 20, "{site}: it fits");
+            next += part.count;
+        }
+        assert_eq!(next, 151_936, "{site}: every row");
+    }
 }

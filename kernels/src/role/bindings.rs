@@ -137,11 +137,15 @@ const fn f32_field(name: &'static str) -> UniformField {
     }
 }
 
-use Element::{Activation, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation};
+use Element::{
+    Activation, Bias, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation,
+};
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
 /// the workbench adds (the page table of the writers, the RoPE frequencies, the
-/// positions of a chunk) stands after it.
+/// positions of a chunk) stands after it, and the biases of affine formats last, of
+/// published kernels before the expert ids. Shapes of weights are those of a 4-bit
+/// format with groups of 32.
 pub(super) const fn of(role: Role) -> &'static [Binding] {
     match role {
         Role::Embedding => {
@@ -152,6 +156,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[V, D/32]"),
                     read("weights", Packed, "[V, D/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[V, D/32]"),
                 ]
             }
         }
@@ -177,6 +182,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     uniform("{}"),
                     read("page_values", I32, "[pages]"),
                     read("inv_freq", F32, "[HALF_ROTARY]"),
+                    read("biases", Bias, "[Q+2KV, D/32]"),
                 ]
             }
         }
@@ -192,6 +198,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("position_map", I32, "[1]"),
                     uniform("{}"),
                     read("inv_freq", F32, "[HALF_ROTARY]"),
+                    read("biases", Bias, "[Q+2KV, D/32]"),
                 ]
             }
         }
@@ -277,6 +284,20 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[N, K/32]"),
                     read("weights", Packed, "[N, K/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[N, K/32]"),
+                ]
+            }
+        }
+        Role::Int4MatmulMoe => {
+            const {
+                &[
+                    read_write("out", Output, "[T, S, N]"),
+                    read("x", WideActivation, "[T, S or 1, K]"),
+                    read("scales", Scale, "[E, N, K/32]"),
+                    read("weights", Packed, "[E, N, K/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[E, N, K/32]"),
+                    read("ids", I32, "[T, S]"),
                 ]
             }
         }
@@ -288,6 +309,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("scales", Scale, "[2F, D/32]"),
                     read("weights", Packed, "[2F, D/8]"),
                     uniform("{}"),
+                    read("biases", Bias, "[2F, D/32]"),
                 ]
             }
         }
@@ -389,7 +411,17 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
 /// Fields of a role's uniform struct, in order.
 pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
     match role {
-        Role::Embedding | Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
+        Role::Embedding => {
+            const {
+                &[
+                    u32_field("seq_len"),
+                    u32_field("packGridDimX"),
+                    u32_field("first_row"),
+                    u32_field("row_count"),
+                ]
+            }
+        }
+        Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
             const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
         }
         Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
@@ -476,6 +508,20 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
                     u32_field("K_PACKED"),
                     u32_field("SCALES_PER_ROW"),
                     u32_field("packGridDimX"),
+                ]
+            }
+        }
+        Role::Int4MatmulMoe => {
+            const {
+                &[
+                    u32_field("K_PACKED"),
+                    u32_field("SCALES_PER_ROW"),
+                    u32_field("N"),
+                    u32_field("IN_SLOT"),
+                    u32_field("OUT_SLOT"),
+                    u32_field("IN_TOK"),
+                    u32_field("OUT_TOK"),
+                    u32_field("IDS_STRIDE"),
                 ]
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Symbols used throughout: `y[N] = W[N, K] x[K]`; D the hidden size, F the
 //! feed-forward width, V the vocabulary, HD the head dimension, Q and KV the
-//! query and key widths, T the tokens of a dispatch.
+//! query and key widths, T the tokens of a dispatch, E the experts of a layer, S
+//! the slots of a token.
 
 mod bindings;
 
@@ -38,6 +39,8 @@ pub enum Role {
     AttentionPrefillInt8,
     /// `y = W x` with packed 4-bit weights.
     Int4Matmul,
+    /// The same with the matrix of the expert that each slot of a token names.
+    Int4MatmulMoe,
     /// `silu(Wg x) * (Wu x)`.
     FusedFfn,
     /// `silu(gate) * up` of projections that are there already.
@@ -72,6 +75,7 @@ impl Role {
         Self::AttentionPrefill,
         Self::AttentionPrefillInt8,
         Self::Int4Matmul,
+        Self::Int4MatmulMoe,
         Self::FusedFfn,
         Self::SiluMul,
         Self::AddNorm,
@@ -97,6 +101,7 @@ impl Role {
             Self::AttentionPrefill => "attention_prefill",
             Self::AttentionPrefillInt8 => "attention_prefill_int8",
             Self::Int4Matmul => "int4_matmul",
+            Self::Int4MatmulMoe => "int4_matmul_moe",
             Self::FusedFfn => "fused_ffn",
             Self::SiluMul => "silu_mul",
             Self::AddNorm => "add_norm",
@@ -127,6 +132,7 @@ impl Role {
             | Self::QkvFusedScratch
             | Self::AttentionCombine
             | Self::Int4Matmul
+            | Self::Int4MatmulMoe
             | Self::FusedFfn
             | Self::SiluMul
             | Self::AddNorm

@@ -36,11 +36,11 @@ pub enum Reduce {
 /// How many packed words one load takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Load {
-    /// One `u32`: 8 weights.
+    /// Single `u32`s, as many as eight weights of a 4-bit or 8-bit format take.
     Word,
-    /// `vec2<u32>`: 16 weights (published as `vec4h`).
+    /// `vec2<u32>`: 16 weights of a 4-bit format (published as `vec4h`).
     Vec2,
-    /// `vec4<u32>`: 32 weights, one q4f16_1 group.
+    /// `vec4<u32>`: 32 weights of a 4-bit format, one q4f16_1 group.
     Vec4,
     /// The same, as one texel of a 2-D texture; activations are loaded by four
     /// invocations of a subgroup together. A driver that runs each invocation of
@@ -49,8 +49,8 @@ pub enum Load {
 }
 
 impl Load {
-    /// `u32` words per load.
-    pub const fn words(self) -> usize {
+    /// `u32` words of one element of the binding.
+    const fn words(self) -> usize {
         match self {
             Self::Word => 1,
             Self::Vec2 => 2,
@@ -158,7 +158,15 @@ impl Form {
         if !self.role.bindings().iter().any(reads) {
             return &[];
         }
-        &[QuantFormat::Q4f16_1]
+        if self.reduce == Reduce::Subgroup || self.out != Elem::F16 {
+            return &[QuantFormat::Q4f16_1];
+        }
+        match self.load {
+            Load::Word | Load::Vec4 => QuantFormat::ALL,
+            // Three words of 32 codes are no vector of two.
+            Load::Vec2 => QuantFormat::OF_WHOLE_WORDS,
+            Load::Texture => &[QuantFormat::Q4f16_1],
+        }
     }
 
     /// The types of activations that it is written for.
@@ -245,6 +253,9 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Word),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec2),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
+    form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
+    form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
+    form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
     batched(
         Batch::Dynamic,
         form(Role::Int4Matmul, Reduce::Tree, Load::Word),
@@ -318,6 +329,13 @@ impl Variant {
             .expect("every role has a variant")
     }
 
+    /// Whether its weights, if it reads any, are in the format that every form is
+    /// written for.
+    pub fn in_base_format(&self) -> bool {
+        self.format
+            .is_none_or(|format| format == QuantFormat::Q4f16_1)
+    }
+
     /// Its bindings in `@binding` order: those of its role, without the biases of
     /// affine formats where its format has none.
     pub fn bindings(&self) -> impl Iterator<Item = &'static Binding> {
@@ -329,6 +347,26 @@ impl Variant {
     /// Its storage bindings in binding order: what a dispatch binds buffers to.
     pub fn storage_bindings(&self) -> impl Iterator<Item = &'static Binding> {
         self.bindings().filter(|b| b.element.is_some())
+    }
+
+    /// `u32` words of one element of its packed weights or cached codes. 3-bit rows
+    /// hold no whole number of vectors, so theirs are read word by word.
+    pub fn packed_words(&self) -> usize {
+        match self.format {
+            Some(QuantFormat::Affine3G64) => 1,
+            _ => self.load.words(),
+        }
+    }
+
+    /// Eights of weights along K that one step of its loop takes.
+    pub fn eights_per_load(&self) -> usize {
+        match (self.format.map_or(4, QuantFormat::bits), self.load) {
+            // 32 codes of 3 bits are the fewest that fill whole words.
+            (3, _) => 4,
+            (8, Load::Word | Load::Vec2) => 1,
+            (8, Load::Vec4 | Load::Texture) => 2,
+            (_, load) => load.words(),
+        }
     }
 
     /// Type of a binding's elements where they are floating-point; of a packed
@@ -398,17 +436,19 @@ impl Variant {
     /// Invocations of one workgroup.
     pub fn threads(&self) -> usize {
         match self.role {
-            Role::QkvFused | Role::QkvFusedScratch | Role::Int4Matmul | Role::FusedFfn => {
-                match self.reduce {
-                    Reduce::Row => ROW_THREADS,
-                    Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
-                    // Published: two subgroups of 32.
-                    Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
-                        TREE_THREADS
-                    }
-                    Reduce::Subgroup => SUBGROUP_THREADS,
+            Role::QkvFused
+            | Role::QkvFusedScratch
+            | Role::Int4Matmul
+            | Role::Int4MatmulMoe
+            | Role::FusedFfn => match self.reduce {
+                Reduce::Row => ROW_THREADS,
+                Reduce::Tree | Reduce::Elementwise => TREE_THREADS,
+                // Published: two subgroups of 32.
+                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
+                    TREE_THREADS
                 }
-            }
+                Reduce::Subgroup => SUBGROUP_THREADS,
+            },
             Role::Attention
             | Role::AttentionSplitk
             | Role::AttentionInt8
@@ -462,13 +502,16 @@ impl Variant {
         }
     }
 
-    /// K must be a multiple of this: one load of every invocation.
+    /// K must be a multiple of this: whole groups, and of the wide loads one for
+    /// each of the 32 invocations of the published forms.
     pub fn k_step(&self) -> usize {
+        let group = self.format.map_or(32, QuantFormat::group_size);
         match (self.reduce, self.load) {
-            (Reduce::Tree | Reduce::Subgroup, Load::Vec4 | Load::Texture) => 1024,
-            (Reduce::Tree | Reduce::Subgroup, Load::Vec2) => 512,
+            (Reduce::Tree | Reduce::Subgroup, Load::Vec2 | Load::Vec4 | Load::Texture) => {
+                32 * 8 * self.eights_per_load()
+            }
             (Reduce::Row | Reduce::Elementwise, _)
-            | (Reduce::Tree | Reduce::Subgroup, Load::Word) => 32,
+            | (Reduce::Tree | Reduce::Subgroup, Load::Word) => group,
         }
     }
 

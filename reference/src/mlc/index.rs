@@ -1,8 +1,8 @@
 //! The index and its shards: everything is checked against everything else
 //! before it is used.
 
-use super::{FETCH_AGAIN, MlcError, VERSIONS_DIFFER, field, io};
 use crate::checkpoint::{Key, Progress, describe, hex};
+use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io};
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
@@ -90,7 +90,7 @@ pub(super) enum Part {
 }
 
 impl Index {
-    pub(super) fn new(path: &Path, raw: RawIndex) -> Result<Self, MlcError> {
+    pub(super) fn new(path: &Path, raw: RawIndex) -> Result<Self, FolderError> {
         let mut index = Self {
             path: path.to_owned(),
             files: BTreeMap::new(),
@@ -111,11 +111,11 @@ impl Index {
         Ok(index)
     }
 
-    fn error(&self, at: String, expected: impl ToString, found: impl ToString) -> MlcError {
+    fn error(&self, at: String, expected: impl ToString, found: impl ToString) -> FolderError {
         field(&self.path, at, expected, found, FETCH_AGAIN)
     }
 
-    fn add_shard(&mut self, at: &str, raw: RawRecord) -> Result<(), MlcError> {
+    fn add_shard(&mut self, at: &str, raw: RawRecord) -> Result<(), FolderError> {
         let file = self.data_path(at, raw.data_path.as_deref())?;
         match raw.format.as_deref() {
             Some("raw-shard") | None => (),
@@ -141,7 +141,7 @@ impl Index {
 
     /// A shard's name: a plain file name, so that an index cannot point outside
     /// its folder.
-    fn data_path(&self, at: &str, path: Option<&str>) -> Result<String, MlcError> {
+    fn data_path(&self, at: &str, path: Option<&str>) -> Result<String, FolderError> {
         match path {
             Some(path)
                 if !path.is_empty()
@@ -166,7 +166,7 @@ impl Index {
         file: &str,
         nbytes: Option<u64>,
         md5sum: Option<&str>,
-    ) -> Result<(), MlcError> {
+    ) -> Result<(), FolderError> {
         let md5sum = match md5sum {
             Some(sum) if sum.len() == 32 && sum.bytes().all(|b| b.is_ascii_hexdigit()) => {
                 sum.to_ascii_lowercase()
@@ -187,7 +187,7 @@ impl Index {
         Ok(())
     }
 
-    fn add_record(&mut self, at: &str, raw: RawRecord, file: &str) -> Result<(), MlcError> {
+    fn add_record(&mut self, at: &str, raw: RawRecord, file: &str) -> Result<(), FolderError> {
         let Some(name) = raw.name else {
             return Err(self.error(format!("{at}.name"), "a parameter's name", "nothing"));
         };
@@ -242,7 +242,7 @@ impl Index {
     }
 
     /// Records lie inside their shards and do not overlap.
-    fn check_layout(&mut self) -> Result<(), MlcError> {
+    fn check_layout(&mut self) -> Result<(), FolderError> {
         if self.records.is_empty() {
             return Err(self.error("records".into(), "at least one tensor", "none"));
         }
@@ -278,7 +278,7 @@ impl Index {
     pub(super) fn match_parameters(
         &self,
         spec: &ModelSpec,
-    ) -> Result<BTreeMap<Key, Names>, MlcError> {
+    ) -> Result<BTreeMap<Key, Names>, FolderError> {
         let mut by_name = BTreeMap::new();
         for record in &self.records {
             if by_name.insert(record.name.as_str(), record).is_some() {
@@ -298,7 +298,7 @@ impl Index {
                     .or_else(|| by_name.remove(alias.as_str()));
                 known.push(name.clone());
                 let Some(record) = record else {
-                    return Err(MlcError::Missing {
+                    return Err(FolderError::Missing {
                         file: self.path.clone(),
                         name,
                         shape: describe(spec.shape(tensor)),
@@ -327,7 +327,7 @@ impl Index {
             None => Ok(names),
             Some(&name) => {
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                Err(MlcError::Unknown {
+                Err(FolderError::Unknown {
                     file: self.path.clone(),
                     name: name.to_owned(),
                     model: spec.id.clone(),
@@ -338,7 +338,12 @@ impl Index {
         }
     }
 
-    fn check_record(&self, record: &Record, shape: &[usize], words: bool) -> Result<(), MlcError> {
+    fn check_record(
+        &self,
+        record: &Record,
+        shape: &[usize],
+        words: bool,
+    ) -> Result<(), FolderError> {
         if (record.dtype == Dtype::Uint32) != words {
             let expected = if words { "uint32" } else { "a float type" };
             let found = if words { "a float type" } else { "uint32" };
@@ -363,7 +368,7 @@ impl Index {
         &self,
         dir: &Path,
         progress: Progress<'_>,
-    ) -> Result<BTreeMap<String, Part>, MlcError> {
+    ) -> Result<BTreeMap<String, Part>, FolderError> {
         let total = self.records.iter().map(|r| r.end - r.start).sum();
         let done = AtomicU64::new(0);
         let shards: Vec<(&String, &ShardFile)> = self.files.iter().collect();
@@ -380,14 +385,14 @@ impl Index {
                 }
                 Ok(parts)
             })
-            .collect::<Result<Vec<_>, MlcError>>()?;
+            .collect::<Result<Vec<_>, FolderError>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 }
 
 impl ShardFile {
     /// The file's bytes, once size and md5 are the index's.
-    fn read_verified(&self, path: &Path) -> Result<Vec<u8>, MlcError> {
+    fn read_verified(&self, path: &Path) -> Result<Vec<u8>, FolderError> {
         let info = fs::metadata(path).map_err(io(path))?;
         if !info.is_file() {
             return Err(field(path, "type", "a regular file", "none", FETCH_AGAIN));
@@ -414,7 +419,7 @@ impl Record {
         format!("bytes {} to {}", self.start, self.end)
     }
 
-    fn decode(&self, shard: &[u8], path: &Path) -> Result<Part, MlcError> {
+    fn decode(&self, shard: &[u8], path: &Path) -> Result<Part, FolderError> {
         // Flat indexes state no size of the shard.
         let Some(bytes) = shard.get(self.start as usize..self.end as usize) else {
             let expected = format!("{} for {}", self.range(), self.name);

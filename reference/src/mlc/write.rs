@@ -1,7 +1,10 @@
 //! Writing a checkpoint folder.
 
-use super::{CONFIG, INDEXES, MlcError, ORIGIN, Origin, field, io};
+use super::{CONFIG, INDEXES, ORIGIN, Origin};
 use crate::checkpoint::{Checkpoint, Progress, hex};
+use crate::folder::{FolderError, field, io};
+use crate::matrix::Scales;
+use kernels::QuantFormat;
 use kernels::models::{Family, ModelSpec, Shape};
 use md5::{Digest, Md5};
 use serde_json::{Value, json};
@@ -15,15 +18,19 @@ const SHARD_BYTES: usize = 32 << 20;
 /// left at `dir` unless all of it is written.
 ///
 /// # Errors
-/// [`MlcError::NotEmpty`], or a file that cannot be written.
-pub fn write(checkpoint: &Checkpoint, dir: &Path, progress: Progress<'_>) -> Result<(), MlcError> {
+/// [`FolderError::NotEmpty`], or a file that cannot be written.
+pub fn write(
+    checkpoint: &Checkpoint,
+    dir: &Path,
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
         Err(error) => return Err(io(dir)(error)),
     };
     if !empty {
-        return Err(MlcError::NotEmpty {
+        return Err(FolderError::NotEmpty {
             dir: dir.to_owned(),
         });
     }
@@ -53,7 +60,7 @@ fn write_files(
     checkpoint: &Checkpoint,
     dir: &Path,
     progress: Progress<'_>,
-) -> Result<(), MlcError> {
+) -> Result<(), FolderError> {
     let spec = checkpoint.spec();
     let mut shards = Shards {
         dir,
@@ -70,7 +77,12 @@ fn write_files(
         match spec.shape(tensor) {
             Shape::Matrix { rows, .. } => {
                 let matrix = checkpoint.matrix(layer, tensor);
-                let (words, scales) = (matrix.words, matrix.scales);
+                let (QuantFormat::Q4f16_1, Scales::F16(scales)) = (matrix.format, matrix.scales)
+                else {
+                    let expected = QuantFormat::Q4f16_1;
+                    return Err(field(dir, name, expected, matrix.format, ""));
+                };
+                let words = matrix.words;
                 let shape = [rows, words.len() / rows];
                 let name_of = |suffix: &str| format!("{name}{suffix}");
                 let bytes = bytemuck::cast_slice(words);
@@ -106,8 +118,8 @@ fn write_files(
     write_json(&dir.join(ORIGIN), &json!(origin))
 }
 
-fn write_json(file: &Path, value: &Value) -> Result<(), MlcError> {
-    let text = serde_json::to_string_pretty(value).map_err(|cause| MlcError::Json {
+fn write_json(file: &Path, value: &Value) -> Result<(), FolderError> {
+    let text = serde_json::to_string_pretty(value).map_err(|cause| FolderError::Json {
         file: file.to_owned(),
         cause,
     })?;
@@ -166,7 +178,7 @@ impl Shards<'_> {
         shape: &[usize],
         dtype: &str,
         bytes: &[u8],
-    ) -> Result<(), MlcError> {
+    ) -> Result<(), FolderError> {
         let record = |offset: usize| {
             json!({
                 "name": name,
@@ -188,7 +200,7 @@ impl Shards<'_> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), MlcError> {
+    fn flush(&mut self) -> Result<(), FolderError> {
         let bytes = std::mem::take(&mut self.pending);
         let records = std::mem::take(&mut self.pending_records);
         if records.is_empty() {
@@ -197,7 +209,7 @@ impl Shards<'_> {
         self.write_shard(&bytes, records)
     }
 
-    fn write_shard(&mut self, bytes: &[u8], records: Vec<Value>) -> Result<(), MlcError> {
+    fn write_shard(&mut self, bytes: &[u8], records: Vec<Value>) -> Result<(), FolderError> {
         let name = format!("params_shard_{}.bin", self.entries.len());
         let path = self.dir.join(&name);
         fs::write(&path, bytes).map_err(io(&path))?;

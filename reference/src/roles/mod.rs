@@ -15,6 +15,7 @@ pub mod attention_splitk;
 pub mod embedding;
 pub mod fused_ffn;
 pub mod int4_matmul;
+pub mod int4_matmul_moe;
 pub mod kv_append;
 pub mod kv_quantize_int8;
 pub mod qk_norm;
@@ -34,6 +35,14 @@ pub enum RoleError {
         token: u32,
         /// Rows of the embedding.
         vocab: usize,
+    },
+    /// An expert that the layer does not have.
+    #[error("expert id {expert} is beyond the {experts} experts")]
+    Expert {
+        /// The id.
+        expert: u32,
+        /// Matrices of the stack.
+        experts: usize,
     },
     /// A position whose page the table does not list.
     #[error("position {position} needs page {needed} of a page table with {listed} entries")]

@@ -118,7 +118,7 @@ impl Model {
         let owns_up = self.title.to_lowercase().contains("synthetic");
         match self.weights {
             Weights::Synthetic if !owns_up => format!("{} (synthetic weights)", self.title),
-            Weights::Synthetic | Weights::Gguf | Weights::Mlc => self.title.clone(),
+            Weights::Synthetic | Weights::Gguf | Weights::Mlc | Weights::Mlx => self.title.clone(),
         }
     }
 }
@@ -133,6 +133,8 @@ pub enum Weights {
     Synthetic,
     /// An MLC checkpoint.
     Mlc,
+    /// An MLX checkpoint.
+    Mlx,
 }
 
 impl fmt::Display for Weights {
@@ -141,6 +143,7 @@ impl fmt::Display for Weights {
             Self::Gguf => "gguf",
             Self::Synthetic => "synthetic",
             Self::Mlc => "mlc",
+            Self::Mlx => "mlx",
         })
     }
 }

@@ -1,0 +1,150 @@
+//! Checkpoint folders of either kind: reading one, and what both have in common.
+
+pub(crate) mod fields;
+
+use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
+use crate::{mlc, mlx};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// A folder that is not a whole checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A file cannot be read or written.
+    #[error("{file}: {cause}")]
+    Io {
+        /// The file or folder.
+        file: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// Not the JSON that it should be.
+    #[error("{file}: {cause}; fetch the folder again")]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// Where and why.
+        cause: serde_json::Error,
+    },
+    /// A field is wrong.
+    #[error("{file}: {field}: expected {expected}, found {found}{advice}")]
+    Field {
+        /// The file.
+        file: PathBuf,
+        /// The field, with the record it belongs to.
+        field: String,
+        /// What a whole checkpoint has there.
+        expected: String,
+        /// What this one has there.
+        found: String,
+        /// What to do, after a semicolon; may be empty.
+        advice: &'static str,
+    },
+    /// A parameter that the model does not have.
+    #[error("{file}: parameter {name} is unknown to {model}{nearest}")]
+    Unknown {
+        /// The index.
+        file: PathBuf,
+        /// The parameter.
+        name: String,
+        /// The model's id.
+        model: String,
+        /// The nearest name, after a semicolon; may be empty.
+        nearest: String,
+    },
+    /// A parameter that the model needs is not listed.
+    #[error("{file}: parameter {name} ({shape}) is missing; index and model differ")]
+    Missing {
+        /// The index.
+        file: PathBuf,
+        /// The parameter.
+        name: String,
+        /// Its shape.
+        shape: String,
+    },
+    /// The parameters do not make the model.
+    #[error("{dir}: {cause}")]
+    Checkpoint {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        cause: CheckpointError,
+    },
+    /// A folder without a configuration.
+    #[error(
+        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)",
+        mlc::CONFIG,
+        mlx::CONFIG
+    )]
+    NoCheckpoint {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The folder to write to has something in it.
+    #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
+    NotEmpty {
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+/// Advice where a file is damaged.
+pub(crate) const FETCH_AGAIN: &str = "; fetch the folder again";
+/// Advice where files contradict each other.
+pub(crate) const VERSIONS_DIFFER: &str =
+    "; index and shard come from different versions or a download was cut off: fetch both again";
+
+pub(crate) fn io(file: &Path) -> impl FnOnce(std::io::Error) -> FolderError + '_ {
+    |cause| FolderError::Io {
+        file: file.to_owned(),
+        cause,
+    }
+}
+
+/// A field that is wrong; see [`FolderError::Field`].
+pub(crate) fn field(
+    file: &Path,
+    field: impl Into<String>,
+    expected: impl ToString,
+    found: impl ToString,
+    advice: &'static str,
+) -> FolderError {
+    FolderError::Field {
+        file: file.to_owned(),
+        field: field.into(),
+        expected: expected.to_string(),
+        found: found.to_string(),
+        advice,
+    }
+}
+
+/// Reads an MLC or an MLX checkpoint folder, by its configuration.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    if dir.join(mlc::CONFIG).exists() {
+        mlc::read(dir, progress)
+    } else if dir.join(mlx::CONFIG).exists() {
+        mlx::read(dir, progress)
+    } else {
+        Err(FolderError::NoCheckpoint {
+            dir: dir.to_owned(),
+        })
+    }
+}
+
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FolderError> {
+    let size = fs::metadata(file).map_err(io(file))?.len();
+    if size > MAX_JSON_BYTES {
+        let expected = format!("up to {MAX_JSON_BYTES} bytes");
+        return Err(field(file, "size", expected, format!("{size} bytes"), ""));
+    }
+    let text = fs::read(file).map_err(io(file))?;
+    serde_json::from_slice(&text).map_err(|cause| FolderError::Json {
+        file: file.to_owned(),
+        cause,
+    })
+}

@@ -1,0 +1,218 @@
+//! The keys of a configuration. Unknown keys are refused.
+
+use super::{FolderError, field};
+use kernels::models::{Family, ModelSpec, registry};
+use kernels::quant::QuantFormat;
+use kernels::suggest;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// Most KV pages of a model that the registry does not know.
+const MAX_PAGES: usize = 512;
+
+/// An object of a configuration.
+pub(crate) struct Fields<'a> {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// What stands before a key where an error names it.
+    pub(crate) prefix: &'static str,
+    /// The object.
+    pub(crate) map: &'a Map<String, Value>,
+}
+
+impl Fields<'_> {
+    /// A key whose value is wrong.
+    pub(crate) fn error(
+        &self,
+        key: &str,
+        expected: impl ToString,
+        found: Option<&Value>,
+    ) -> FolderError {
+        let found = found.map_or("nothing".into(), |value| {
+            let text = value.to_string();
+            text.chars().take(80).collect::<String>()
+        });
+        field(
+            &self.file,
+            format!("{}{key}", self.prefix),
+            expected,
+            found,
+            "",
+        )
+    }
+
+    /// Refuses keys that are neither `used` nor `ignored`, since they could change
+    /// the arithmetic unseen, and values other than the `only` ones.
+    pub(crate) fn check_keys(
+        &self,
+        used: &[&str],
+        ignored: &[&str],
+        only: &[(&str, Value)],
+    ) -> Result<(), FolderError> {
+        for (key, value) in self.map {
+            let known = || used.iter().chain(ignored);
+            if !known().any(|k| k == key) {
+                let known: Vec<&str> = known().copied().collect();
+                return Err(self.error(
+                    key,
+                    match suggest::nearest(key, &known) {
+                        Some(near) => format!("no such key (did you mean {near}?)"),
+                        None => "no such key, as it may change the arithmetic".into(),
+                    },
+                    Some(value),
+                ));
+            }
+        }
+        for (key, only) in only {
+            match self.map.get(*key) {
+                Some(value) if value != only => return Err(self.error(key, only, Some(value))),
+                Some(_) | None => (),
+            }
+        }
+        Ok(())
+    }
+
+    /// True or false; false where the key is absent.
+    pub(crate) fn flag(&self, key: &str) -> Result<bool, FolderError> {
+        match self.map.get(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            other => Err(self.error(key, "true or false", other)),
+        }
+    }
+
+    /// Width of a head: its key, or the model's width over its heads.
+    pub(crate) fn head_dim(&self) -> Result<usize, FolderError> {
+        match self.map.get("head_dim") {
+            None => Ok(self
+                .size("hidden_size")?
+                .checked_div(self.size("num_attention_heads")?)
+                .unwrap_or(0)),
+            Some(_) => self.size("head_dim"),
+        }
+    }
+
+    /// Pages that hold as many positions as `key` says.
+    pub(crate) fn pages(&self, key: &str) -> Result<usize, FolderError> {
+        let context = match self.map.get(key) {
+            None => MAX_PAGES * kernels::kv::PAGE_SIZE,
+            Some(_) => self.size(key)?,
+        };
+        Ok(kernels::kv::pages_for(context).clamp(1, MAX_PAGES))
+    }
+
+    /// A positive integer that fits the kernels.
+    pub(crate) fn size(&self, key: &str) -> Result<usize, FolderError> {
+        const MOST: u64 = 1 << 24;
+        let value = self.map.get(key);
+        match value.and_then(Value::as_u64) {
+            Some(size) if (1..=MOST).contains(&size) => Ok(size as usize),
+            Some(_) | None => {
+                let expected = format!("an integer from 1 to {MOST}");
+                Err(self.error(key, expected, value))
+            }
+        }
+    }
+
+    /// A positive number.
+    pub(crate) fn number(&self, key: &str, default: Option<f64>) -> Result<f64, FolderError> {
+        let value = self.map.get(key);
+        match (value.and_then(Value::as_f64), default) {
+            (Some(number), _) if number > 0.0 && number <= 1e12 => Ok(number),
+            (None, Some(default)) if value.is_none() => Ok(default),
+            (Some(_) | None, _) => {
+                let expected = "a number above 0, up to 1e12";
+                Err(self.error(key, expected, value))
+            }
+        }
+    }
+
+    /// Token ids that end a reply.
+    pub(crate) fn stop_ids(&self) -> Result<Vec<u32>, FolderError> {
+        let value = self.map.get("eos_token_id");
+        let ids = match value {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(ids)) => ids.as_slice(),
+            Some(id) => std::slice::from_ref(id),
+        };
+        ids.iter()
+            .map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
+            .collect::<Option<_>>()
+            .ok_or_else(|| self.error("eos_token_id", "token ids", value))
+    }
+
+    /// The model without its names and stop ids, its matrices in q4f16_1;
+    /// `records` bounds the number of layers, `theta` and `context` are the keys of
+    /// RoPE's base and of the positions.
+    pub(crate) fn dimensions(
+        &self,
+        family: Family,
+        records: usize,
+        theta: &str,
+        context: &str,
+    ) -> Result<ModelSpec, FolderError> {
+        let hidden_size = self.size("hidden_size")?;
+        let num_hidden_layers = self.size("num_hidden_layers")?;
+        let num_attention_heads = self.size("num_attention_heads")?;
+        // A layer has at least ten records, so this bounds the list of parameters.
+        if num_hidden_layers > records {
+            return Err(self.error(
+                "num_hidden_layers",
+                format!("at most the {records} records of the index"),
+                self.map.get("num_hidden_layers"),
+            ));
+        }
+        let head_dim = self.head_dim()?;
+        let rotary_factor = self.number("partial_rotary_factor", Some(1.0))?;
+        let tie_word_embeddings = self.flag("tie_word_embeddings")?;
+        Ok(ModelSpec {
+            id: String::new(),
+            title: String::new(),
+            aliases: Vec::new(),
+            family,
+            hidden_size,
+            num_hidden_layers,
+            num_attention_heads,
+            num_key_value_heads: self.size("num_key_value_heads")?,
+            head_dim,
+            intermediate_size: self.size("intermediate_size")?,
+            vocab_size: self.size("vocab_size")?,
+            rotary_dim: (rotary_factor * head_dim as f64).round() as usize,
+            rope_theta: self.number(theta, None)?,
+            rms_norm_eps: self.number("rms_norm_eps", None)?,
+            tie_word_embeddings,
+            max_pages: self.pages(context)?,
+            stop_ids: Vec::new(),
+            format: QuantFormat::Q4f16_1,
+            other_formats: Vec::new(),
+        })
+    }
+}
+
+/// The registered model that this is, or the model under its folder's name.
+pub(crate) fn named(dir: &Path, spec: ModelSpec) -> ModelSpec {
+    let name = dir
+        .file_name()
+        .map_or("checkpoint".into(), |n| n.to_string_lossy().into_owned());
+    let mut known = registry().into_iter();
+    known
+        .find(|known| same_architecture(known, &spec))
+        .unwrap_or(ModelSpec {
+            id: name.clone(),
+            title: name,
+            ..spec
+        })
+}
+
+/// Equal in everything that decides the weights and the arithmetic.
+fn same_architecture(known: &ModelSpec, found: &ModelSpec) -> bool {
+    let named = ModelSpec {
+        id: known.id.clone(),
+        title: known.title.clone(),
+        aliases: known.aliases.clone(),
+        max_pages: known.max_pages,
+        stop_ids: known.stop_ids.clone(),
+        ..found.clone()
+    };
+    *known == named
+}

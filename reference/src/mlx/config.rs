@@ -1,0 +1,201 @@
+//! `config.json` to a model's constants and the formats of its matrices.
+
+use super::text_name;
+use crate::checkpoint::Key;
+use crate::folder::{
+    FolderError,
+    fields::{Fields, named},
+};
+use kernels::models::{Family, ModelSpec, Shape, Tensor, TensorFormat};
+use kernels::quant::QuantFormat;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Keys that say nothing about the weights or the arithmetic.
+const IGNORED_KEYS: [&str; 15] = [
+    "architectures",
+    "attention_dropout",
+    "bos_token_id",
+    "dtype",
+    "eos_token_id",
+    "initializer_range",
+    "layer_types",
+    "max_window_layers",
+    "pad_token_id",
+    "pretraining_tp",
+    "quantization_config",
+    "sliding_window",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+];
+const USED_KEYS: [&str; 18] = [
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "rope_theta",
+    "rope_scaling",
+    "max_position_embeddings",
+    "model_type",
+    "hidden_act",
+    "attention_bias",
+    "mlp_bias",
+    "use_sliding_window",
+    "quantization",
+];
+
+pub(super) struct Config<'a> {
+    fields: &'a Fields<'a>,
+    family: Family,
+    quantization: &'a Map<String, Value>,
+}
+
+impl<'a> Config<'a> {
+    pub(super) fn new(fields: &'a Fields<'a>) -> Result<Self, FolderError> {
+        let model_type = fields.map.get("model_type");
+        let family = match model_type.and_then(Value::as_str) {
+            Some("llama") => Family::Llama,
+            Some("qwen3") => Family::Qwen3,
+            Some(_) | None => return Err(fields.error("model_type", "llama or qwen3", model_type)),
+        };
+        let only = [
+            ("rope_scaling", Value::Null),
+            ("hidden_act", json!("silu")),
+            ("attention_bias", json!(false)),
+            ("mlp_bias", json!(false)),
+            ("use_sliding_window", json!(false)),
+        ];
+        fields.check_keys(&USED_KEYS, &IGNORED_KEYS, &only)?;
+        let Some(Value::Object(quantization)) = fields.map.get("quantization") else {
+            let expected = "an object with bits and group_size";
+            return Err(fields.error("quantization", expected, fields.map.get("quantization")));
+        };
+        match quantization.get("mode") {
+            None => (),
+            Some(mode) if mode == "affine" => (),
+            mode => return Err(fields.error("quantization.mode", "affine", mode)),
+        }
+        Ok(Self {
+            fields,
+            family,
+            quantization,
+        })
+    }
+
+    /// The model; `tensors` bounds the number of layers.
+    pub(super) fn spec(&self, dir: &Path, tensors: usize) -> Result<ModelSpec, FolderError> {
+        let spec = self.fields.dimensions(
+            self.family,
+            tensors,
+            "rope_theta",
+            "max_position_embeddings",
+        )?;
+        let format = self.format("quantization", self.quantization)?;
+        let mut spec = ModelSpec {
+            stop_ids: self.fields.stop_ids()?,
+            format,
+            ..spec
+        };
+        spec.other_formats = self.other_formats(&spec)?;
+        Ok(named(dir, spec))
+    }
+
+    /// The format of an object with `bits` and `group_size`.
+    fn format(&self, key: &str, object: &Map<String, Value>) -> Result<QuantFormat, FolderError> {
+        let number = |key: &str| object.get(key).and_then(Value::as_u64);
+        let (bits, group) = (number("bits"), number("group_size"));
+        let mut formats = QuantFormat::ALL.iter().copied();
+        let is = |f: &QuantFormat| {
+            f.is_affine() && bits == Some(f.bits() as u64) && group == Some(f.group_size() as u64)
+        };
+        formats.find(is).ok_or_else(|| {
+            self.fields.error(
+                key,
+                "bits 4 or 8 with group_size 32 or 64, or bits 3 with group_size 64",
+                Some(&Value::Object(object.clone())),
+            )
+        })
+    }
+
+    /// Matrices whose format is not the model's, by the entries of their paths.
+    fn other_formats(&self, spec: &ModelSpec) -> Result<Vec<TensorFormat>, FolderError> {
+        let mut others = Vec::new();
+        for key @ (layer, tensor) in spec.tensors() {
+            if !matches!(spec.shape(tensor), Shape::Matrix { .. }) {
+                continue;
+            }
+            let mut found: Option<(String, QuantFormat)> = None;
+            for (path, _) in parts(spec, key) {
+                let format = self.format_of(&path, spec.format)?;
+                match &found {
+                    Some((first, other)) if *other != format => {
+                        return Err(self.fields.error(
+                            &format!("quantization.{path}"),
+                            format!("{other}, as {first} is, since their rows are joined"),
+                            Some(&json!(format.name())),
+                        ));
+                    }
+                    Some(_) => (),
+                    None => found = Some((path, format)),
+                }
+            }
+            if let Some((_, format)) = found.filter(|(_, format)| *format != spec.format) {
+                others.push(TensorFormat {
+                    layer,
+                    tensor,
+                    format,
+                });
+            }
+        }
+        Ok(others)
+    }
+
+    fn format_of(&self, path: &str, default: QuantFormat) -> Result<QuantFormat, FolderError> {
+        let mut entries = self.quantization.iter();
+        match entries.find(|(key, _)| text_name(key) == path) {
+            None => Ok(default),
+            Some((key, Value::Object(object))) => {
+                self.format(&format!("quantization.{key}"), object)
+            }
+            Some((key, other)) => {
+                let key = format!("quantization.{key}");
+                let expected = "an object with bits and group_size";
+                Err(self.fields.error(&key, expected, Some(other)))
+            }
+        }
+    }
+}
+
+/// A parameter's tensors, joined by rows in this order, each without `.weight` and
+/// with its number of rows (of a vector, of elements).
+pub(super) fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usize)> {
+    let name = |name: &str| match layer {
+        Some(layer) => format!("model.layers.{layer}.{name}"),
+        None => format!("model.{name}"),
+    };
+    let part = |part: &str, rows| (name(part), rows);
+    let (d, f) = (spec.hidden_size, spec.intermediate_size);
+    match tensor {
+        Tensor::Embedding => vec![part("embed_tokens", spec.vocab_size)],
+        Tensor::InputNorm => vec![part("input_layernorm", d)],
+        Tensor::Qkv => vec![
+            part("self_attn.q_proj", spec.q_dim()),
+            part("self_attn.k_proj", spec.kv_dim()),
+            part("self_attn.v_proj", spec.kv_dim()),
+        ],
+        Tensor::QNorm => vec![part("self_attn.q_norm", spec.head_dim)],
+        Tensor::KNorm => vec![part("self_attn.k_norm", spec.head_dim)],
+        Tensor::O => vec![part("self_attn.o_proj", d)],
+        Tensor::PostNorm => vec![part("post_attention_layernorm", d)],
+        Tensor::GateUp => vec![part("mlp.gate_proj", f), part("mlp.up_proj", f)],
+        Tensor::Down => vec![part("mlp.down_proj", d)],
+        Tensor::FinalNorm => vec![part("norm", d)],
+        Tensor::LmHead => vec![("lm_head".into(), spec.vocab_size)],
+    }
+}
