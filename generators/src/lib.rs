@@ -7,8 +7,13 @@
 
 mod check;
 mod consts;
+mod dialect;
 mod prelude;
+mod sources;
 mod templates;
+
+pub use dialect::Dialect;
+pub use sources::Sources;
 
 use kernels::{ModelSpec, Variant};
 use sha2::{Digest, Sha256};
@@ -27,12 +32,12 @@ pub struct Shader {
 /// Why a kernel could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// The template engine refused.
+    /// A source file is not there, or the template engine refused it.
     #[error("{variant}: template: {message}")]
-    Template {
+    Source {
         /// The variant's id.
         variant: String,
-        /// The engine's message with its causes.
+        /// The file, or the engine's message with its causes.
         message: String,
     },
     /// naga refused the text; the message carries the source span.
@@ -40,6 +45,8 @@ pub enum RenderError {
     Naga {
         /// The variant's id.
         variant: String,
+        /// Line of the text, from 1, where naga names one.
+        line: Option<u32>,
         /// naga's rendered diagnostic.
         message: String,
     },
@@ -58,10 +65,25 @@ pub enum RenderError {
 /// # Errors
 /// When the template, naga or the binding table objects.
 pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError> {
+    shader(variant, text(Sources::embedded(), variant, spec)?)
+}
+
+/// The text of one variant for one model, rendered from these sources and not
+/// validated.
+///
+/// # Errors
+/// When a source file is not there, or the template objects.
+pub fn text(sources: &Sources, variant: Variant, spec: &ModelSpec) -> Result<String, RenderError> {
     let mut wgsl = prelude::render(variant, spec);
-    wgsl.push_str(&templates::body(variant)?);
-    wgsl.push_str(kernels::wgsl::library(variant.role));
-    shader(variant, wgsl)
+    wgsl.push_str(&templates::body(sources, variant)?);
+    if let Some(library) = kernels::wgsl::library(variant.role) {
+        let library = sources.written(library);
+        wgsl.push_str(library.map_err(|message| RenderError::Source {
+            variant: variant.id(),
+            message,
+        })?);
+    }
+    Ok(wgsl)
 }
 
 /// A kernel of this text, validated and reflected.
@@ -70,15 +92,17 @@ pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError>
 /// When naga or the binding table objects.
 pub fn shader(variant: Variant, wgsl: String) -> Result<Shader, RenderError> {
     validate(variant, &wgsl)?;
-    let sha256 = Sha256::digest(wgsl.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
     Ok(Shader {
         variant,
+        sha256: sha256(&wgsl),
         wgsl,
-        sha256,
     })
+}
+
+/// SHA-256 of a text, in hexadecimal.
+pub fn sha256(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Parses and validates a kernel's text and compares it with the binding table.
@@ -89,6 +113,7 @@ pub fn validate(variant: Variant, wgsl: &str) -> Result<(), RenderError> {
     let id = variant.id();
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| RenderError::Naga {
         variant: id.clone(),
+        line: error.location(wgsl).map(|at| at.line_number),
         message: error.emit_to_string_with_path(wgsl, &id),
     })?;
     naga::valid::Validator::new(
@@ -102,6 +127,7 @@ pub fn validate(variant: Variant, wgsl: &str) -> Result<(), RenderError> {
     .validate(&module)
     .map_err(|error| RenderError::Naga {
         variant: id.clone(),
+        line: error.location(wgsl).map(|at| at.line_number),
         message: error.emit_to_string_with_path(wgsl, &id),
     })?;
     check::interface(variant, &module).map_err(|message| RenderError::Reflection {

@@ -2,15 +2,14 @@
 //! `Params` struct of closed words; conditions stand at column 0 and swap whole
 //! functions.
 
-use crate::RenderError;
+use crate::{RenderError, Sources};
 use kernels::{
     Elem, QuantFormat, Role, Variant,
     kv::KvFormat,
     variants::{Batch, Load, Reduce},
 };
 use serde::Serialize;
-use std::sync::LazyLock;
-use tera::{Context, Tera};
+use tera::Context;
 
 /// Parameters of every template.
 #[derive(Serialize)]
@@ -51,7 +50,7 @@ struct Params {
 }
 
 /// Name and text of each template.
-const TEMPLATES: &[(&str, &str)] = &[
+pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     (
         "argmax.wgsl.tera",
         include_str!("../templates/argmax.wgsl.tera"),
@@ -114,17 +113,14 @@ const TEMPLATES: &[(&str, &str)] = &[
     ),
 ];
 
-static ENGINE: LazyLock<Tera> = LazyLock::new(|| {
-    let mut tera = Tera::new();
-    tera.add_raw_templates(TEMPLATES.iter().copied())
-        .unwrap_or_else(|error| panic!("an embedded template does not parse: {error}"));
-    tera
-});
-
 /// The body of a variant: hand-written, or rendered from its role's template.
-pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
+pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, RenderError> {
+    let failed = |message: String| RenderError::Source {
+        variant: variant.id(),
+        message,
+    };
     if let Some(body) = kernels::wgsl::body(variant.role) {
-        return Ok(body.to_owned());
+        return sources.written(body).map(str::to_owned).map_err(failed);
     }
     let template = match variant.role {
         _ if variant.batch != Batch::One => &format!("{}_batched.wgsl.tera", variant.role),
@@ -229,12 +225,8 @@ pub(crate) fn body(variant: Variant) -> Result<String, RenderError> {
         affine: if format.is_affine() { "bias" } else { "none" },
         scale: format.scale_type().name(),
     };
-    let failed = |error: tera::Error| RenderError::Template {
-        variant: variant.id(),
-        message: error.to_string(),
-    };
-    let context = Context::from_serialize(&params).map_err(failed)?;
-    ENGINE.render(template, &context).map_err(failed)
+    let context = Context::from_serialize(&params).map_err(|error| failed(error.to_string()))?;
+    sources.template(template, &context).map_err(failed)
 }
 
 #[cfg(test)]
@@ -267,9 +259,9 @@ mod tests {
         let context = Context::from_serialize(&params).expect("parameters serialise");
         let mut used = BTreeSet::new();
         for (name, _) in TEMPLATES {
-            for variable in ENGINE.get_template_variables(name).expect("a template") {
-                assert!(context.contains_key(variable), "{name} uses `{variable}`");
-                used.insert(variable.to_owned());
+            for variable in Sources::embedded().variables(name) {
+                assert!(context.contains_key(&variable), "{name} uses `{variable}`");
+                used.insert(variable);
             }
         }
         for name in [

@@ -1,5 +1,6 @@
-//! The A/B of a flag, screening form: one process, paired blocks, an A/A
-//! control, correctness before time.
+//! The A/B of one flag or of two, screening form: one process, paired blocks, an
+//! A/A control, correctness before time. Of two flags there are four arms: the
+//! baseline, each change alone, and both.
 
 mod element;
 
@@ -23,7 +24,7 @@ use results::{
     summary::AbSummary,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant, SystemTime},
@@ -32,12 +33,10 @@ use std::{
 /// What an A/B is asked to do.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The flag.
-    pub flag: &'static Flag,
-    /// Its two values.
-    pub arms: [Value; 2],
-    /// Every flag of both arms; see [`settings`].
-    pub settings: [Settings; 2],
+    /// One flag, or two of one metric.
+    pub changes: &'a [Change],
+    /// What is compared; see [`arms`].
+    pub arms: Vec<ArmSettings>,
     /// The prompt.
     pub prompt: Prompt,
     /// Tokens decoded per element.
@@ -55,6 +54,39 @@ pub struct Request<'a> {
     /// Folder of reports.
     pub reports_dir: &'a Path,
 }
+
+impl Request<'_> {
+    /// What the flags are judged on.
+    fn metric(&self) -> Metric {
+        self.changes[0].flag.metric
+    }
+}
+
+/// A flag under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The flag.
+    pub flag: &'static Flag,
+    /// Its value in the baseline, and the change.
+    pub values: [Value; 2],
+}
+
+/// One arm before it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArmSettings {
+    /// The values of the flags under test, `splitk=0`.
+    pub name: String,
+    /// Every flag.
+    pub settings: Settings,
+}
+
+/// The arms of a run by number, without the control.
+const KINDS: [record::Arm; 4] = [
+    record::Arm::A,
+    record::Arm::B,
+    record::Arm::C,
+    record::Arm::D,
+];
 
 /// A finished A/B.
 #[derive(Debug)]
@@ -94,16 +126,18 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     let context = (request.prompt.ids.len() + request.tokens)
         .max(SWEEP[SWEEP.len() - 1] + SWEEP_TOKENS[1])
         .max(request.prompt.ids.len() + GATE_STEPS)
-        .max(match request.flag.metric {
+        .max(match request.metric() {
             Metric::Decode | Metric::Prefill => 0,
             Metric::SecondTurn => Turns::of(request).tokens(),
         })
         .min(spec.max_context());
-    let settings = &request.settings;
-    require_difference(spec, &gpu.features, settings)?;
+    require_difference(spec, &gpu.features, &request.arms)?;
     let mut engine = Engine::new(gpu, weights, context, None)?;
-    let arms = [engine.arm(&settings[0])?, engine.arm(&settings[1])?];
-    let control = engine.control(&settings[0])?;
+    let mut arms = Vec::new();
+    for arm in &request.arms {
+        arms.push(engine.arm(&arm.settings)?);
+    }
+    let control = engine.control(&request.arms[0].settings)?;
     let mut journal = start(gpu, &engine, request, &arms)?;
     let path = journal.path().to_path_buf();
 
@@ -134,69 +168,98 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     })
 }
 
-/// Both arms' settings: the flag's value, what the flag excludes off, all else
-/// as chosen or by default.
+/// The arms of one flag (off, on) or of two (neither, the first, the second, both):
+/// the flags' values, what the flags exclude off, all else as chosen or by default.
 ///
 /// # Errors
-/// When a choice contradicts the flag under test.
-pub fn settings(
-    flag: &Flag,
-    values: [Value; 2],
-    chosen: &Choices,
-    features: &Features,
-) -> Result<[Settings; 2]> {
-    if let Some(value) = chosen.get(flag.name) {
-        bail!(
-            "--with {}={value}: the flag under test takes its values from --values",
-            flag.name
-        );
-    }
-    for &excluded in flag.excludes {
-        if chosen.get(excluded).is_some_and(|v| v.is_on()) {
-            bail!("flag {} excludes {excluded}, which was chosen", flag.name);
+/// When a choice contradicts a flag under test, or two flags under test contradict
+/// each other.
+pub fn arms(changes: &[Change], chosen: &Choices, features: &Features) -> Result<Vec<ArmSettings>> {
+    let mut choices = chosen.clone();
+    for Change { flag, .. } in changes {
+        if let Some(value) = chosen.get(flag.name) {
+            bail!(
+                "--with {}={value}: the flag under test takes its values from --values",
+                flag.name
+            );
+        }
+        for &excluded in flag.excludes {
+            if chosen.get(excluded).is_some_and(|v| v.is_on()) {
+                bail!("flag {} excludes {excluded}, which was chosen", flag.name);
+            }
+            if changes.iter().any(|other| other.flag.name == excluded) {
+                bail!(
+                    "flags {} and {excluded} exclude each other, so no arm can have both",
+                    flag.name
+                );
+            }
+            choices.insert(excluded, Value::Off);
         }
     }
-    let resolve = |value| {
-        let mut choices = chosen.clone();
-        choices.insert(flag.name, value);
-        choices.extend(flag.excludes.iter().map(|&name| (name, Value::Off)));
-        Settings::resolve(features, &choices)
+    let arm = |number: usize| {
+        let mut choices = choices.clone();
+        let mut names = Vec::new();
+        for (bit, Change { flag, values }) in changes.iter().enumerate() {
+            let value = values[number >> bit & 1];
+            choices.insert(flag.name, value);
+            names.push(format!("{}={value}", flag.name));
+        }
+        Ok(ArmSettings {
+            name: names.join(" "),
+            settings: Settings::resolve(features, &choices)?,
+        })
     };
-    Ok([resolve(values[0])?, resolve(values[1])?])
+    (0..1 << changes.len()).map(arm).collect()
 }
 
-/// Refuses arms that dispatch the same kernels.
+/// Refuses arms two of which dispatch the same kernels.
 ///
 /// # Errors
-/// When they do, or when an arm has no plan.
+/// When two do, or when an arm has no plan.
 pub fn require_difference(
     spec: &ModelSpec,
     features: &Features,
-    settings: &[Settings; 2],
+    arms: &[ArmSettings],
 ) -> Result<()> {
-    // These change what runs of a prompt, not what a plan has.
-    let differ = |flag| settings[0].get(flag) != settings[1].get(flag);
-    if ["chunk", "reuse"].into_iter().any(differ) {
-        return Ok(());
-    }
-    let tokens = (settings[0].get("chunk").count() as usize).max(1);
-    for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
-        let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
-        if plan(&settings[0])? != plan(&settings[1])? {
-            return Ok(());
+    for (at, first) in arms.iter().enumerate() {
+        for second in &arms[at + 1..] {
+            if !differ(spec, features, &first.settings, &second.settings)? {
+                bail!(
+                    "the arms {} and {} run the same shaders and the same plan on this adapter: \
+                     nothing to compare; `cargo xtask plan --adapter` shows what is chosen",
+                    first.name,
+                    second.name
+                );
+            }
         }
     }
-    bail!(
-        "both arms run the same shaders and the same plan on this adapter: nothing to compare; \
-         `cargo xtask plan --adapter` shows what is chosen"
-    );
+    Ok(())
+}
+
+/// Whether two choices of flags run different things in any phase.
+fn differ(spec: &ModelSpec, features: &Features, a: &Settings, b: &Settings) -> Result<bool> {
+    // These change what runs of a prompt, not what a plan has.
+    if ["chunk", "reuse"]
+        .into_iter()
+        .any(|flag| a.get(flag) != b.get(flag))
+    {
+        return Ok(true);
+    }
+    let tokens = (a.get("chunk").count() as usize).max(1);
+    for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
+        let plan = |arm: &Settings| Plan::build(spec, arm, features, phase);
+        if plan(a)? != plan(b)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn start(
     gpu: &device::Gpu,
     engine: &Engine<'_>,
     request: &Request<'_>,
-    arms: &[Arm; 2],
+    arms: &[Arm],
 ) -> Result<JournalWriter> {
     let weights = engine.weights;
     let spec = weights.spec();
@@ -204,14 +267,15 @@ fn start(
     for dir in [request.data_dir, request.reports_dir] {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
-    let topic = request.flag.name;
-    let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], topic)?;
+    let flags: Vec<&str> = request.changes.iter().map(|c| c.flag.name).collect();
+    let topic = flags.join("-");
+    let id = next_run_id(&[request.data_dir, request.reports_dir], &now[..10], &topic)?;
     let prompt_tokens = request.prompt.ids.len();
     let arm_plan = |i: usize| -> Result<record::ArmPlan> {
         let totals = arms[i].decode.plan.totals();
         let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
         let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
-        let turn = match request.flag.metric {
+        let turn = match request.metric() {
             Metric::Decode | Metric::Prefill => None,
             Metric::SecondTurn => {
                 let turns = Turns::of(request);
@@ -223,9 +287,9 @@ fn start(
         };
         let mut programs = vec![&arms[i].decode];
         programs.extend(prompt.iter().map(|program| &**program));
-        let values = request.settings[i].values();
+        let values = request.arms[i].settings.values();
         Ok(record::ArmPlan {
-            name: format!("{}={}", request.flag.name, request.arms[i]),
+            name: request.arms[i].name.clone(),
             settings: values
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), value.to_string()))
@@ -243,7 +307,8 @@ fn start(
     };
     let provenance = weights.provenance();
     let mut notes = provenance.notes.clone();
-    if request.settings[0].kv_format() != request.settings[1].kv_format() {
+    let kv_format = |arm: &ArmSettings| arm.settings.kv_format();
+    if (request.arms.iter()).any(|arm| kv_format(arm) != kv_format(&request.arms[0])) {
         notes.push(
             "the arms cache keys and values in different formats: each is checked against the CPU \
              reference with a cache of its own format, and their logits are not compared with each \
@@ -256,7 +321,7 @@ fn start(
         id: id.clone(),
         started_utc: now,
         command: request.command.clone(),
-        flag: request.flag.name.to_owned(),
+        flag: flags.join(","),
         mode: record::Mode::Screening,
         model: record::Model {
             id: spec.id.clone(),
@@ -279,24 +344,26 @@ fn start(
             name: request.prompt.name.clone(),
             tokens: prompt_tokens as u32,
         },
-        second_turn_tokens: match request.flag.metric {
+        second_turn_tokens: match request.metric() {
             Metric::Decode | Metric::Prefill => None,
             Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
         },
         decode_tokens: request.tokens as u32,
         budget_s: request.budget.as_secs_f64(),
-        metric: match request.flag.metric {
+        metric: match request.metric() {
             Metric::Decode => record::Metric::Decode,
             Metric::Prefill => record::Metric::Prefill,
             Metric::SecondTurn => record::Metric::SecondTurn,
         },
         margin: request.margin,
-        arms: [arm_plan(0)?, arm_plan(1)?],
+        arms: (0..arms.len()).map(arm_plan).collect::<Result<_>>()?,
         excluded: request
-            .flag
-            .excludes
+            .changes
             .iter()
+            .flat_map(|change| change.flag.excludes)
             .map(|&e| e.to_owned())
+            .collect::<BTreeSet<String>>()
+            .into_iter()
             .collect(),
         notes,
     };
@@ -326,41 +393,54 @@ fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
 fn measure(
     engine: &Engine<'_>,
     request: &Request<'_>,
-    arms: &[Arm; 2],
+    arms: &[Arm],
     control: &Arm,
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let prompt = &request.prompt.ids;
-    let kinds = [record::Arm::A, record::Arm::B];
     let bar = ProgressBar::new(request.budget.as_secs());
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
         bar.set_style(style);
     }
     phase(&bar, "the CPU reference");
     let weights = engine.weights;
-    let settings = &request.settings;
-    let expected = check::Expectation::new(weights, prompt, GATE_STEPS, &settings[0])?;
-    // Both arms are fed the same tokens.
-    let other = expected.with(weights, &settings[1])?;
-    let expected = [&expected, other.as_ref().unwrap_or(&expected)];
+    let settings = |arm: usize| &request.arms[arm].settings;
+    let mut expectations = vec![check::Expectation::new(
+        weights,
+        prompt,
+        GATE_STEPS,
+        settings(0),
+    )?];
+    // Every arm is fed the same tokens.
+    for arm in 1..arms.len() {
+        if !expectations.iter().any(|e| e.serves(settings(arm)))
+            && let Some(other) = expectations[0].with(weights, settings(arm))?
+        {
+            expectations.push(other);
+        }
+    }
+    let expected = |arm: usize| {
+        let mut serving = expectations.iter().filter(|e| e.serves(settings(arm)));
+        serving.next().unwrap_or(&expectations[0])
+    };
     let mut gates = Vec::new();
-    for ((arm, kind), expected) in arms.iter().zip(kinds).zip(expected) {
+    for (arm, kind) in arms.iter().zip(KINDS) {
         if interrupted() {
             return Ok(true);
         }
         phase(&bar, &format!("checking arm {kind}"));
         // The first prefill warms up and feeds the gate; the second is timed.
         engine.prefill_whole(&arm.prefill, prompt)?;
-        let gate = check::greedy(engine, arm, expected)?;
+        let gate = check::greedy(engine, arm, expected(kind.plan()))?;
         gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
         }
     }
-    if request.flag.metric == Metric::SecondTurn {
+    if request.metric() == Metric::SecondTurn {
         phase(&bar, "checking the second turn");
-        for (arm, kind) in arms.iter().zip(kinds) {
+        for (arm, kind) in arms.iter().zip(KINDS) {
             let check = Turns::of(request).check(engine, request, arm)?;
             let passed = check.passed;
             append_checks(journal, kind, vec![check])?;
@@ -369,25 +449,29 @@ fn measure(
             }
         }
     }
-    let mut apart = Vec::new();
-    // Arms with caches of different formats compute different things.
-    let same = settings[0].kv_format() == settings[1].kv_format();
-    for (step, (a, b)) in gates[0].iter().zip(&gates[1]).enumerate().filter(|_| same) {
-        apart.push(check::logits(
-            &format!("arm against arm.{step}"),
-            b,
-            a,
-            expected[0].noise[step].max(expected[1].noise[step]),
-            settings[0].elem().min(settings[1].elem()),
-        ));
-    }
-    let agree = apart.iter().all(|c| c.passed);
-    append_checks(journal, record::Arm::B, apart)?;
-    if !agree {
-        return Ok(false);
+    for (arm, kind) in KINDS.into_iter().enumerate().take(arms.len()).skip(1) {
+        // Arms with caches of different formats compute different things.
+        if settings(0).kv_format() != settings(arm).kv_format() {
+            continue;
+        }
+        let mut apart = Vec::new();
+        for (step, (a, b)) in gates[0].iter().zip(&gates[arm]).enumerate() {
+            apart.push(check::logits(
+                &format!("arm against arm.{step}"),
+                b,
+                a,
+                expected(0).noise[step].max(expected(arm).noise[step]),
+                settings(0).elem().min(settings(arm).elem()),
+            ));
+        }
+        let agree = apart.iter().all(|c| c.passed);
+        append_checks(journal, kind, apart)?;
+        if !agree {
+            return Ok(false);
+        }
     }
     phase(&bar, "timing the prefill");
-    for (arm, kind) in arms.iter().zip(kinds) {
+    for (arm, kind) in arms.iter().zip(KINDS) {
         if interrupted() {
             return Ok(true);
         }
@@ -404,7 +488,7 @@ fn measure(
     blocks(engine, request, arms, control, first, &bar, journal)?;
     // Both arms decode alike where the prompt is what differs.
     let mut passed = true;
-    if request.flag.metric == Metric::Decode && !interrupted() {
+    if request.metric() == Metric::Decode && !interrupted() {
         phase(&bar, "sweeping the context length");
         passed = sweep(engine, request, arms, journal)?;
     }
@@ -432,35 +516,31 @@ fn append_checks(
     Ok(())
 }
 
-/// Blocks of six elements, `A A' B B A' A` or, by a seeded coin, with A and B
-/// exchanged; A' is arm A compiled a second time.
+/// The arms once, in the order that [`half_block`] draws, and then the same
+/// backwards; A' is arm A compiled a second time.
 fn blocks(
     engine: &Engine<'_>,
     request: &Request<'_>,
-    arms: &[Arm; 2],
+    arms: &[Arm],
     control: &Arm,
     first: u32,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<()> {
-    use record::Arm::{A, B, Control};
     phase(bar, "warming up");
-    for arm in [&arms[0], control, &arms[1]] {
+    for arm in arms.iter().chain([control]) {
         Element::run(engine, request, arm, first)?;
     }
     let mut coin = request.seed;
     let start = Instant::now();
     let mut longest = Duration::ZERO;
-    let mut tokens: BTreeMap<bool, Vec<u32>> = BTreeMap::new();
+    let mut tokens: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     let mut block = 0;
     while start.elapsed() + longest <= request.budget || block == 0 {
         let block_start = Instant::now();
-        let order = if split_mix(&mut coin) & 1 == 0 {
-            [A, Control, B, B, Control, A]
-        } else {
-            [B, Control, A, A, Control, B]
-        };
-        for (position, kind) in order.into_iter().enumerate() {
+        let half = half_block(arms.len(), &mut coin);
+        let order = half.iter().chain(half.iter().rev()).copied();
+        for (position, kind) in order.enumerate() {
             if interrupted() {
                 return Ok(());
             }
@@ -471,14 +551,16 @@ fn blocks(
                 block + 1,
                 request.budget.saturating_sub(spent).as_secs()
             ));
-            let arm = match kind {
-                A => &arms[0],
-                Control => control,
-                B => &arms[1],
+            let arm = if kind == record::Arm::Control {
+                control
+            } else {
+                &arms[kind.plan()]
             };
             let done = Element::run(engine, request, arm, first)?;
-            // Both arms do the same work: the tokens of an arm never change.
-            let known = tokens.entry(kind == B).or_insert_with(|| done.made.clone());
+            // Every arm does the same work: the tokens of an arm never change.
+            let known = tokens
+                .entry(kind.plan())
+                .or_insert_with(|| done.made.clone());
             if *known != done.made {
                 bail!(
                     "block {block}: an arm made other tokens than before; the output is not stable"
@@ -500,14 +582,33 @@ fn blocks(
     Ok(())
 }
 
+/// The order of a block's first half: of one flag A A' B or B A' A, by a seeded
+/// coin; of two any order of the five, each as likely.
+fn half_block(arms: usize, coin: &mut u64) -> Vec<record::Arm> {
+    use record::Arm::{A, B, Control};
+    if arms == 2 {
+        return if split_mix(coin) & 1 == 0 {
+            vec![A, Control, B]
+        } else {
+            vec![B, Control, A]
+        };
+    }
+    let mut half: Vec<record::Arm> = record::Arm::OF_TWO_FLAGS.to_vec();
+    for last in (1..half.len()).rev() {
+        // 64 bits over at most five: the bias is below 1 in 10^18.
+        half.swap(last, (split_mix(coin) % (last as u64 + 1)) as usize);
+    }
+    half
+}
+
 /// Time per token against context length: the KV cache is filled with seeded
 /// values, the first layer's dispatches of each arm are compared with the
-/// reference there, then both arms are timed. Logits would say little: over keys
+/// reference there, then the arms are timed. Logits would say little: over keys
 /// that no token made, the layers enlarge every rounding.
 fn sweep(
     engine: &Engine<'_>,
     request: &Request<'_>,
-    arms: &[Arm; 2],
+    arms: &[Arm],
     journal: &mut JournalWriter,
 ) -> Result<bool> {
     let mut state = request.seed;
@@ -515,7 +616,6 @@ fn sweep(
         .map(|_| (split_mix(&mut state) >> 40) as f32 / (1_u32 << 24) as f32 - 0.5)
         .collect();
     let token = request.prompt.ids[0];
-    let kinds = [record::Arm::A, record::Arm::B];
     let start = Instant::now();
     for context in SWEEP {
         if context + SWEEP_TOKENS[1] > engine.memory.context() || interrupted() {
@@ -525,7 +625,7 @@ fn sweep(
             break;
         }
         let mut slowest = Duration::ZERO;
-        for (arm, kind) in arms.iter().zip(kinds) {
+        for (arm, kind) in arms.iter().zip(KINDS) {
             engine.memory.fill_kv(engine.gpu, &values)?;
             engine.set_token(token);
             let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {
@@ -543,14 +643,14 @@ fn sweep(
             let warm = engine.decode(&arm.decode, context - 1, SWEEP_TOKENS[0])?;
             slowest = slowest.max(Duration::from_nanos(warm.wall_ns) / SWEEP_TOKENS[0] as u32);
         }
-        // As many tokens as last a moment, the same for both arms.
+        // As many tokens as last a moment, the same for every arm.
         let tokens = (SWEEP_TIME.as_nanos() / slowest.as_nanos().max(1)) as usize;
         let tokens = tokens.clamp(SWEEP_TOKENS[0], SWEEP_TOKENS[1]);
-        for index in [0, 1, 1, 0] {
+        for index in (0..arms.len()).chain((0..arms.len()).rev()) {
             engine.set_token(token);
             let decoded = engine.decode(&arms[index].decode, context - 1, tokens)?;
             journal.append(&Line::Context(record::Context {
-                arm: kinds[index],
+                arm: KINDS[index],
                 context: context as u32,
                 tokens: tokens as u32,
                 wall_ns: decoded.wall_ns,

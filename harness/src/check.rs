@@ -708,6 +708,11 @@ impl Expectation {
         Self::fed(weights, prompt, steps, kind, |_, best| best)
     }
 
+    /// Whether these settings ask for the same values.
+    pub fn serves(&self, settings: &Settings) -> bool {
+        self.kind == (settings.elem(), settings.kv_format())
+    }
+
     /// The same tokens with other settings; none where these ask for the same.
     ///
     /// # Errors

@@ -1,17 +1,19 @@
 //! The command line: what is typed, what it means, and exit statuses.
 //! 0: it ran, whatever the verdict; 1: a check failed; 2: usage or set-up.
 
+mod ab;
 mod cases;
 mod kernels;
 
 use crate::{
-    ab, check,
+    check,
     device::{self, Gpu},
     engine::{Engine, every},
     env, golden, model,
+    tint::Tint,
 };
 use ::kernels::{
-    Features, Flag, ModelSpec, Phase, Plan, Settings, Variant,
+    Features, ModelSpec, Phase, Plan, Settings, Variant,
     flag::{Choices, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
@@ -22,8 +24,6 @@ use serde_json::json;
 use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
-    time::Duration,
 };
 
 /// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
@@ -36,8 +36,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare a flag's two arms on a whole token, and write the report
-    Ab(AbArgs),
+    /// Compare the arms of one flag, or of two, on a whole token, and write the report
+    Ab(ab::AbArgs),
     /// Compare every kernel's output and the logits with the CPU reference
     Check(CheckArgs),
     /// Break every kernel in many ways; some case must fail on each
@@ -142,30 +142,6 @@ fn require_room(spec: &ModelSpec, prompt: usize, tokens: usize) -> Result<()> {
 }
 
 #[derive(Debug, Args)]
-struct AbArgs {
-    /// The flag to compare
-    #[arg(long)]
-    flag: String,
-    /// Both arms' values, A then B
-    #[arg(long, value_name = "A,B")]
-    values: Option<String>,
-    /// Another flag, the same in both arms; repeatable
-    #[arg(long = "with", value_name = "FLAG=VALUE")]
-    with: Vec<String>,
-    /// Tokens decoded per element
-    #[arg(long, default_value_t = 16)]
-    tokens: usize,
-    /// Seconds of measuring
-    #[arg(long, default_value_t = 90.0, allow_negative_numbers = true)]
-    budget: f64,
-    /// Margin of the verdict in percent
-    #[arg(long, default_value_t = 2.0, allow_negative_numbers = true)]
-    margin: f64,
-    #[command(flatten)]
-    model: ModelArgs,
-}
-
-#[derive(Debug, Args)]
 struct CheckArgs {
     /// A flag's value; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
@@ -255,7 +231,7 @@ impl Cli {
     /// Runs the command and returns the exit status.
     pub fn run(self) -> u8 {
         let result = match self.command {
-            Command::Ab(args) => run_ab(&args),
+            Command::Ab(args) => ab::run(&args),
             Command::Check(args) => run_check(&args),
             Command::Mutants(args) => cases::run_mutants(&args),
             Command::Kernels(args) => kernels::run(&args),
@@ -299,121 +275,6 @@ fn choices(flags: &[String]) -> Result<Choices> {
         parse_choice(flag, &mut choices)?;
     }
     Ok(choices)
-}
-
-fn run_ab(args: &AbArgs) -> Result<u8> {
-    let flag = Flag::find(&args.flag)?;
-    let with = choices(&args.with)?;
-    if args.tokens < 16 {
-        bail!(
-            "--tokens {}: an element decodes at least 16 tokens",
-            args.tokens
-        );
-    }
-    if !(args.budget > 0.0 && args.budget <= 86_400.0) {
-        bail!(
-            "--budget {}: expected seconds, above 0 and up to 86400",
-            args.budget
-        );
-    }
-    if !(args.margin > 0.0 && args.margin < 100.0) {
-        bail!(
-            "--margin {}: expected percent, above 0 and below 100",
-            args.margin
-        );
-    }
-    let values = match &args.values {
-        None => None,
-        Some(text) => {
-            let (a, b) = text
-                .split_once(',')
-                .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
-            Some([flag.parse(a)?, flag.parse(b)?])
-        }
-    };
-    models::find(args.model.id())?;
-    let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let arms = values.unwrap_or_else(|| flag.arms(&gpu.features));
-    let settings = ab::settings(flag, arms, &with, &gpu.features)?;
-    // Weights of a named file or folder say themselves what model they are.
-    if args.model.is_registered() {
-        ab::require_difference(&models::find(args.model.id())?, &gpu.features, &settings)?;
-    }
-    let (weights, prompt) = args.model.load(args.tokens)?;
-    eprintln!("{}", weights.provenance().title);
-    // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
-    let _ = ctrlc::set_handler(|| {
-        if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        eprintln!("stopping after the step in flight; Ctrl-C again ends at once");
-    });
-    let [data_dir, reports_dir] = ab::folders();
-    let request = ab::Request {
-        flag,
-        arms,
-        settings,
-        prompt,
-        tokens: args.tokens,
-        budget: Duration::from_secs_f64(args.budget),
-        margin: args.margin / 100.0,
-        seed: args.model.seed,
-        command: command_line(),
-        data_dir: &data_dir,
-        reports_dir: &reports_dir,
-    };
-    let outcome = ab::run(&gpu, &weights, &request)?;
-    answer(
-        args.model.json,
-        &outcome.summary,
-        &ab_text(&outcome, model::is_synthetic(&weights)),
-    )?;
-    Ok(u8::from(!outcome.correct))
-}
-
-/// The command as a user would type it again.
-fn command_line() -> String {
-    let typed: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo xtask {}", typed.join(" "))
-}
-
-fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
-    let s = &outcome.summary;
-    let mut lines = Vec::new();
-    if synthetic {
-        lines.push("synthetic weights: times are real, the text is not".to_owned());
-    }
-    lines.push(format!("{}, {}", s.title, s.adapter));
-    for arm in &s.arms {
-        lines.push(format!(
-            "  {:<12} {} dispatches per token, decode {} ms per token, prefill {} ms",
-            arm.name,
-            arm.dispatches_per_token,
-            arm.decode_ms_per_token
-                .map_or("-".into(), |v| format!("{v:.2}")),
-            arm.prefill_ms.map_or("-".into(), |v| format!("{v:.1}")),
-        ));
-    }
-    let verdict = s.verdict.map_or("no verdict".into(), |v| v.to_string());
-    match (s.effect_pct, s.ci_pct, s.mde_pct) {
-        (Some(effect), Some([low, high]), Some(mde)) => lines.push(format!(
-            "{verdict} (screening): {effect:+.2} % [{low:+.2}, {high:+.2}], margin {} %, minimum \
-             detectable effect {mde:.2} %, {} blocks",
-            s.margin_pct, s.blocks
-        )),
-        _ => lines.push(format!(
-            "{verdict} (screening), complete blocks: {}",
-            s.blocks
-        )),
-    }
-    lines.push(s.reason.clone());
-    lines.push(s.more_time.clone());
-    lines.push(format!(
-        "checks: {} passed, {} failed",
-        s.checks.passed, s.checks.failed
-    ));
-    lines.push(format!("report: {}", s.report));
-    lines.join("\n")
 }
 
 fn run_check(args: &CheckArgs) -> Result<u8> {
@@ -603,7 +464,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
 }
 
 fn run_report(args: &ReportArgs) -> Result<u8> {
-    let [data, reports] = ab::folders();
+    let [data, reports] = crate::ab::folders();
     let made = reports::regenerate(&data, &reports, args.id.as_deref())?;
     let written: Vec<String> = made
         .written
@@ -697,9 +558,14 @@ fn run_doctor(args: &DoctorArgs) -> Result<u8> {
         reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
     };
     text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));
+    let tint = match Tint::find(&env::cache_dir()) {
+        Ok(_) => "ready".to_owned(),
+        Err(missing) => missing.to_string(),
+    };
+    text.push_str(&format!("Tint, for the browser's dialect: {tint}\n"));
     answer(
         args.json,
-        &json!({ "adapters": documents, "default_model": model }),
+        &json!({ "adapters": documents, "default_model": model, "tint": tint }),
         &text,
     )?;
     Ok(0)

@@ -687,7 +687,7 @@ fn a_head_in_parts_gives_the_same_logits() {
                     .expect("prefill");
                 seen.push((
                     chunk,
-                    engine.logits(Elem::F16).expect("logits"),
+                    engine.logits(&arm.decode.plan).expect("logits"),
                     engine.token().expect("a token"),
                 ));
                 engine.set_token(3071);

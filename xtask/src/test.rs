@@ -29,6 +29,8 @@ pub fn run(options: &TestOptions, may_set_up: bool, screen: &Screen) -> Result<O
         let needs = Needs {
             adapter: Some(true),
             model: Some(DEFAULT_MODEL.into()),
+            // Without it a few tests are unrun, and those say so.
+            tint: Some(in_ci()),
         };
         setup::provide(&harness, &needs)?;
     }
@@ -52,6 +54,11 @@ pub fn run(options: &TestOptions, may_set_up: bool, screen: &Screen) -> Result<O
     report(&tally, status, screen)
 }
 
+/// Whether nobody reads the list of unrun tests.
+fn in_ci() -> bool {
+    process::variable("CI").is_some_and(|value| value == "true")
+}
+
 /// Fetches the default model. Tests that need it are unrun without it, except
 /// where nobody reads the list: in CI its absence is a failure.
 fn fetch_model(harness: &Harness) -> Result<(), Failure> {
@@ -64,7 +71,7 @@ fn fetch_model(harness: &Harness) -> Result<(), Failure> {
         "expected `cargo xtask fetch {DEFAULT_MODEL}` to provide the model, found exit status \
          {status}"
     );
-    if process::variable("CI").is_some_and(|value| value == "true") {
+    if in_ci() {
         return Err(Failure::set_up(format!(
             "{message}; with CI=true every test must run: put the file into the cache"
         )));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Every stand-in writes how it was called to `log`. Files in its folder set
-/// the scene: `adapter`, `pip`, `root`, `sudo-ok`, `stale` (package lists).
+/// the scene: `adapter`, `pip`, `node`, `tint`, `root`, `sudo-ok`, `stale` (package lists).
 const STAND_INS: &[(&str, &str)] = &[
     (
         "cargo",
@@ -25,6 +25,17 @@ exit ${TEST_STATUS:-0}"#,
         r#"case "$1 $2" in
 "doctor --probe") [ -e "$SCENE/adapter" ] || exit 4; exit 0 ;;
 "fetch --probe") [ -e "$SCENE/pip" ] || exit 5; exit 0 ;;
+esac
+case "$*" in
+"kernels check --probe")
+    [ -e "$SCENE/node" ] || exit 7
+    [ -e "$SCENE/tint" ] || exit 6
+    exit 0 ;;
+"kernels check --install")
+    [ -z "$NPM_STATUS" ] || exit $NPM_STATUS
+    echo "npm talks"
+    : > "$SCENE/tint"
+    exit 0 ;;
 esac
 [ "$1" = fetch ] && exit ${FETCH_STATUS:-0}
 [ -n "$SIGNAL" ] && kill -$SIGNAL $$
@@ -42,6 +53,7 @@ exit ${STATUS:-0}"#,
     case "$*" in
     *mesa-vulkan-drivers*) : > "$SCENE/adapter" ;;
     *python3-pip*) : > "$SCENE/pip" ;;
+    *nodejs*) [ -e "$SCENE/old-node" ] || : > "$SCENE/node" ;;
     esac
     echo "apt-get talks" ;;
 esac"#,
@@ -254,6 +266,56 @@ fn missing_pip_is_a_note() {
 }
 
 #[test]
+fn the_browsers_dialect_gets_node_and_tint_installed() {
+    let scene = Scene::new("tint", &["root"]);
+    let ended = scene.run("kernels check --dialect browser");
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    let told = &ended.stderr;
+    assert!(
+        told.contains("installing nodejs, npm, ca-certificates"),
+        "{told}"
+    );
+    assert!(told.contains("installing Tint"), "{told}");
+    assert_eq!(ended.stdout, "harness: kernels check --dialect browser\n");
+    let again = scene.run("kernels check --dialect browser");
+    let expected = [
+        BUILD,
+        "zerotvm kernels check --probe",
+        "zerotvm kernels check --dialect browser",
+    ];
+    assert_eq!(again.calls, expected, "everything is there");
+
+    let native = scene.run("kernels check --dialect native");
+    assert_eq!(native.called("--probe"), 0, "naga is built in");
+}
+
+#[test]
+fn without_tint_the_check_is_status_2_and_the_tests_are_unrun_but_in_ci() {
+    let old = Scene::new("old-node", &["root", "old-node", "adapter", "pip"]);
+    let ended = old.run("kernels check");
+    assert_eq!(ended.status, 2);
+    assert!(
+        ended.stderr.contains("https://nodejs.org"),
+        "{}",
+        ended.stderr
+    );
+    let npm = Scene::new("npm", &["root", "node", "adapter", "pip"]);
+    let ended = npm.run_with("kernels check", &[("NPM_STATUS", "2")]);
+    assert_eq!(ended.status, 2);
+    assert!(
+        ended.stderr.contains("found exit status 2"),
+        "{}",
+        ended.stderr
+    );
+    for scene in [old, npm] {
+        let variables = [("NPM_STATUS", "2")];
+        assert_eq!(scene.run_with("test", &variables).status, 0, "unrun");
+        let variables = [("NPM_STATUS", "2"), ("CI", "true")];
+        assert_eq!(scene.run_with("test", &variables).status, 2, "CI");
+    }
+}
+
+#[test]
 fn no_setup_asks_nothing_and_is_not_passed_on() {
     let scene = Scene::new("no-setup", &["root"]);
     let ended = scene.run("ab --no-setup --flag splitk");
@@ -320,7 +382,7 @@ fn test_tells_failing_tests_from_those_that_do_not_build() {
 
 #[test]
 fn a_missing_model_fails_only_in_ci() {
-    let scene = Scene::new("test-model", &["adapter", "pip"]);
+    let scene = Scene::new("test-model", &["adapter", "pip", "node", "tint"]);
     let ended = scene.run_with("test", &[("FETCH_STATUS", "2")]);
     assert_eq!(ended.status, 0);
     assert!(ended.stderr.contains("will be unrun"), "{}", ended.stderr);

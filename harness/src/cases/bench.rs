@@ -118,6 +118,8 @@ impl Edit {
 #[derive(Debug)]
 pub struct Bench<'g> {
     runner: Runner<'g>,
+    /// The driver's name.
+    pub(crate) driver: &'g str,
     /// Workgroups in one dimension: small ones make small cases fold into z.
     pub(crate) max_groups: u32,
     /// The folder of golden data, where there is one.
@@ -134,6 +136,7 @@ impl<'g> Bench<'g> {
     pub const fn new(gpu: &'g Gpu, golden: Option<PathBuf>) -> Self {
         Self {
             runner: Runner::new(gpu),
+            driver: gpu.info.driver.as_str(),
             max_groups: 65_535,
             golden,
             edit: None,

@@ -10,7 +10,10 @@ mod vectors;
 
 pub use bench::{Bench, Edit, model, selection};
 
-use crate::model::split_mix;
+use crate::{
+    expectations::{self, Expectation},
+    model::split_mix,
+};
 use anyhow::{Context as _, Result, anyhow};
 use kernels::{Elem, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
@@ -129,14 +132,23 @@ impl Case {
         format!("cargo xtask check --case {} --seed {seed}", self.id())
     }
 
-    /// Runs it; after a failure it looks for a simpler case that fails too.
+    /// Its known failure on the bench's driver.
+    pub fn expectation(&self, bench: &Bench<'_>) -> Option<&'static Expectation> {
+        expectations::of(bench.driver, &self.id())
+    }
+
+    /// Runs it; after a failure it looks for a simpler case that fails too. `Some`
+    /// where it failed as is known of the driver.
     ///
     /// # Errors
-    /// When the kernel is wrong, or cannot be run; the message ends with the
-    /// command that runs the case again.
-    pub fn run(&self, bench: &mut Bench<'_>, seed: u64) -> Result<()> {
+    /// When the kernel is wrong, or cannot be run, or passes although it is known to
+    /// fail; the message ends with the command that runs the case again.
+    pub fn run(&self, bench: &mut Bench<'_>, seed: u64) -> Result<Option<&'static Expectation>> {
         let again = || format!("{} fails; again: {}", self.id(), self.again(seed));
-        self.judge(bench, seed, SHRINKS).with_context(again)
+        let expected = self.expectation(bench);
+        let shrinks = if expected.is_some() { 0 } else { SHRINKS };
+        let result = self.judge(bench, seed, shrinks);
+        expectations::settle(expected, result).with_context(again)
     }
 
     /// Runs it, and is content with the first failure.

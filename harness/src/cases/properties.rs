@@ -6,7 +6,7 @@ mod cache;
 
 use self::attention::{
     attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
-    page_order, parts_alone,
+    long_context, page_order, parts_alone,
 };
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
@@ -107,6 +107,7 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::QkvFused, qkv_fused),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
+    fixed("long_context", Role::Attention, long_context),
     fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
@@ -132,16 +133,20 @@ pub(crate) const PROPERTIES: &[Property] = &[
     of_rows("vocab_40001", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 40_001)
     }),
-    of_rows("rows_at_the_limit", Role::Int4Matmul, rows_at_the_limit),
+    Property {
+        of: |v| v.elem == Elem::F16 && v.out == Elem::F16 && !v.is_batched(),
+        ..fixed("rows_at_the_limit", Role::Int4Matmul, rows_at_the_limit)
+    },
     Property {
         // A wide form's matrix of this many rows is too large.
-        of: |v| v.elem == Elem::F16 && v.out == Elem::F16 && v.k_step() == 32,
+        of: |v| v.elem == Elem::F16 && v.out == Elem::F16 && !v.is_batched() && v.k_step() == 32,
         ..fixed("vocab_151936", Role::Int4Matmul, |b, v, d| {
             head_of(b, v, d, 151_936)
         })
     },
     drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
+    fixed("silu_saturates", Role::FusedFfn, silu_saturates),
     drawn(Role::FusedFfn, fused_ffn),
     drawn(Role::SiluMul, silu_mul),
     fixed("groups_69632", Role::SiluMul, silu_mul_folds),
@@ -437,6 +442,26 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
 }
 
+/// Gates down to -120, where exp(-gate) is beyond f32 and silu is 0, not NaN.
+fn silu_saturates(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let (units, k) = (96, variant.k_step().max(96));
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
+    let mut x = values.activations(k, Kind::Ordinary, 0.7);
+    let lowest = |x: &[f32]| {
+        let y = w
+            .matrix()
+            .matvec(&x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+        y[..units].iter().copied().fold(f64::INFINITY, f64::min)
+    };
+    let factor = -120.0 / lowest(&x);
+    for x in &mut x {
+        *x = (f64::from(*x) * factor) as f32;
+    }
+    ensure!(lowest(&x) < -100.0, "a gate beyond -100");
+    require(cases::fused_ffn(bench, variant, &w, &x, units))
+}
+
 fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 40, 1003][..]);
     draw.judge(
@@ -596,7 +621,12 @@ fn rows_at_the_limit(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Res
     let outputs = variant.outputs_per_workgroup();
     let tiles = if outputs <= 8 { limit * outputs } else { limit };
     for rows in [limit, limit + 1, limit + 2, tiles, tiles + 1, tiles + 2] {
-        let w = values.packed(rows, variant.k_step(), WeightKind::Ordinary);
+        let w = values.packed(
+            format_of(variant),
+            rows,
+            variant.k_step(),
+            WeightKind::Ordinary,
+        );
         let x = values.activations(variant.k_step(), Kind::Ordinary, 0.7);
         require(cases::int4_matmul(bench, variant, &w, &x))
             .with_context(|| format!("{rows} rows"))?;

@@ -48,17 +48,25 @@ pub(super) fn run_case(id: &str, seed: u64, adapter: Option<&str>, json: bool) -
     }
     let gpu = Gpu::open(adapter)?;
     let result = case.run(&mut Bench::new(&gpu, golden), seed);
-    let error = result.err().map(|error| format!("{error:#}"));
+    let (expected, error) = match result {
+        Ok(expected) => (expected, None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
     let document = json!({
         "case": case.id(),
         "seed": seed,
         "adapter": gpu.info.name,
         "passed": error.is_none(),
         "error": error,
+        "expected_failure": expected.map(|row| row.reason),
     });
-    let text = match &error {
-        None => format!("pass {case} --seed {seed}"),
-        Some(error) => format!("FAIL {error}"),
+    let text = match (&error, expected) {
+        (None, None) => format!("pass {case} --seed {seed}"),
+        (None, Some(row)) => format!(
+            "fails as expected {case} --seed {seed}: {}; {}",
+            row.reason, row.report
+        ),
+        (Some(error), _) => format!("FAIL {error}"),
     };
     answer(json, &document, &text)?;
     Ok(u8::from(error.is_some()))

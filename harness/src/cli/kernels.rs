@@ -1,7 +1,11 @@
 //! `kernels`: the variants as data and as generated text.
 
 use super::{answer, print};
-use crate::cases::selection;
+use crate::{
+    cases::selection,
+    dialects, diff, env,
+    tint::{Missing, Tint},
+};
 use ::kernels::{
     Features, Variant,
     features::SUBGROUP_SIZES,
@@ -10,8 +14,10 @@ use ::kernels::{
 };
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use generators::{Dialect, Sources};
 use serde::Serialize;
 use serde_json::json;
+use std::path::Path;
 
 #[derive(Debug, Args)]
 pub(super) struct KernelsArgs {
@@ -34,6 +40,43 @@ enum KernelsCommand {
         /// The model whose constants stand in it: an id or published name
         #[arg(long, default_value = DEFAULT_MODEL)]
         model: String,
+        /// native, or browser for the text that a browser takes
+        #[arg(long, default_value_t = Dialect::Native)]
+        dialect: Dialect,
+        /// Print one JSON document on standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compile every variant for every model that has a plan: with naga in the native
+    /// dialect, with Tint in that of browsers
+    Check {
+        /// native or browser; both without it
+        #[arg(long)]
+        dialect: Option<Dialect>,
+        /// Print one JSON document on standard output
+        #[arg(long)]
+        json: bool,
+        /// Print nothing; exit 0 with Tint, 6 where npm must install it, 7 without Node.js
+        #[arg(long, hide = true)]
+        probe: bool,
+        /// Install Tint in the cache and check nothing
+        #[arg(long, hide = true, conflicts_with = "probe")]
+        install: bool,
+    },
+    /// Compare the generated text of every variant with that of a git revision
+    ///
+    /// Templates and hand-written bodies are those of the revision and those of this
+    /// build; the tables are those of this build for both.
+    Diff {
+        /// A commit, branch or tag
+        #[arg(value_name = "REV")]
+        revision: String,
+        /// The model whose constants stand in the texts: an id or published name
+        #[arg(long, default_value = DEFAULT_MODEL)]
+        model: String,
+        /// One variant
+        #[arg(long, value_name = "ID")]
+        variant: Option<String>,
         /// Print one JSON document on standard output
         #[arg(long)]
         json: bool,
@@ -46,8 +89,25 @@ pub(super) fn run(args: &KernelsArgs) -> Result<u8> {
         KernelsCommand::Show {
             variant,
             model,
+            dialect,
             json,
-        } => show(variant, model, *json),
+        } => show(variant, model, *dialect, *json),
+        KernelsCommand::Check { probe: true, .. } => Ok(match Tint::find(&env::cache_dir()) {
+            Ok(_) => 0,
+            Err(Missing::Package) => 6,
+            Err(Missing::Node(_)) => 7,
+        }),
+        KernelsCommand::Check { install: true, .. } => {
+            Tint::install(&env::cache_dir())?;
+            Ok(0)
+        }
+        KernelsCommand::Check { dialect, json, .. } => check(*dialect, *json),
+        KernelsCommand::Diff {
+            revision,
+            model,
+            variant,
+            json,
+        } => compare(revision, model, variant.as_deref(), *json),
     }
 }
 
@@ -150,20 +210,115 @@ fn list(json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn show(variant: &str, model: &str, json: bool) -> Result<u8> {
+fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> {
     let variant: Variant = variant.parse()?;
     let spec = models::find(model)?;
     let shader = generators::render(variant, &spec)?;
+    let wgsl = dialect.of_native(&shader.wgsl);
     if !json {
-        print(&shader.wgsl)?;
+        print(&wgsl)?;
         return Ok(0);
     }
     let document = json!({
         "variant": variant.id(),
         "model": spec.id,
-        "sha256": shader.sha256,
-        "wgsl": shader.wgsl,
+        "dialect": dialect.name(),
+        "sha256": generators::sha256(&wgsl),
+        "wgsl": wgsl,
     });
     answer(json, &document, "")?;
+    Ok(0)
+}
+
+fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
+    let dialects = dialect.map_or(Dialect::ALL.to_vec(), |dialect| vec![dialect]);
+    let specs = dialects::planned_models()?;
+    let mut refused = Vec::new();
+    for dialect in &dialects {
+        refused.extend(match dialect {
+            Dialect::Native => dialects::check_native(&specs),
+            Dialect::Browser => dialects::check_browser(&specs, &Tint::find(&env::cache_dir())?)?,
+        });
+    }
+    let dialects: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
+    let models: Vec<&str> = specs.iter().map(|spec| spec.id.as_str()).collect();
+    let texts = dialects.len() * specs.len() * VARIANTS.len();
+    let mut failed: Vec<_> = refused
+        .iter()
+        .map(|r| (r.dialect, &r.variant, &r.model))
+        .collect();
+    failed.dedup();
+    let failed = failed.len();
+    let mut text = String::new();
+    for r in &refused {
+        let line = r
+            .line
+            .map_or(String::new(), |line| format!(" line {line}:"));
+        text.push_str(&format!(
+            "FAIL {} for {}, {}:{line} {}\n",
+            r.variant, r.model, r.dialect, r.message
+        ));
+    }
+    text.push_str(&format!(
+        "{} passed, {failed} failed: {} variants for {}, {}",
+        texts - failed,
+        VARIANTS.len(),
+        models.join(", "),
+        dialects.join(" and ")
+    ));
+    let document = json!({
+        "dialects": dialects,
+        "models": models,
+        "variants": VARIANTS.len(),
+        "texts": texts,
+        "passed": texts - failed,
+        "failed": failed,
+        "refused": refused,
+    });
+    answer(json, &document, &text)?;
+    Ok(u8::from(failed > 0))
+}
+
+fn compare(revision: &str, model: &str, variant: Option<&str>, json: bool) -> Result<u8> {
+    let variants = match variant {
+        Some(id) => vec![id.parse()?],
+        None => VARIANTS.to_vec(),
+    };
+    let spec = models::find(model)?;
+    let old = diff::Revision::read(Path::new("."), revision)?;
+    let report = diff::compare(&old, Sources::embedded(), &variants, &spec)?;
+    let [changed, added, unchanged] = report.counts();
+    let mut text = String::new();
+    for diff::Text { variant, change } in &report.texts {
+        match change {
+            diff::Change::Unchanged => {}
+            diff::Change::Changed { diff } => text.push_str(diff),
+            diff::Change::Added { reason } => {
+                text.push_str(&format!(
+                    "added {variant}; {revision} does not make it: {reason}\n"
+                ));
+            }
+        }
+    }
+    for path in &report.removed {
+        text.push_str(&format!("removed {path}, and what was made of it alone\n"));
+    }
+    let removed = report.removed.len();
+    text.push_str(&format!(
+        "{changed} changed, {added} added, {removed} source files removed, {unchanged} unchanged, \
+         for {}",
+        spec.id
+    ));
+    let document = json!({
+        "revision": old.name,
+        "commit": old.commit,
+        "model": spec.id,
+        "changed": changed,
+        "added": added,
+        "unchanged": unchanged,
+        "removed": report.removed,
+        "texts": report.texts,
+    });
+    answer(json, &document, &text)?;
     Ok(0)
 }

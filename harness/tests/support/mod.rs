@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use harness::device::Gpu;
+use harness::{device::Gpu, env, tint::Tint};
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -50,6 +50,18 @@ pub(crate) fn adapter(test: &str) -> Option<Gpu> {
         Err(error) => {
             assert!(!in_ci(), "CI needs an adapter: {error:#}");
             unrun(test, &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// Tint from the user's cache; without it the test is unrun, and in CI it fails.
+pub(crate) fn tint(test: &str) -> Option<Tint> {
+    match Tint::find(&env::cache_dir()) {
+        Ok(tint) => Some(tint),
+        Err(missing) => {
+            assert!(!in_ci(), "CI needs Tint: {missing}");
+            unrun(test, &missing.to_string());
             None
         }
     }

@@ -1,7 +1,7 @@
 //! Unit tests of the module above.
 
 use super::*;
-use crate::{flag, models};
+use crate::{flag, models, role::Access};
 
 fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
     let spec = models::find(model).expect("registered");
@@ -455,5 +455,54 @@ fn a_matrix_that_one_binding_cannot_hold_is_bound_in_parts() {
             next += part.count;
         }
         assert_eq!(next, 151_936, "{site}: every row");
+    }
+}
+
+/// WebGPU refuses a buffer that a dispatch both reads and writes, or writes twice;
+/// drivers that do not have been seen to compute garbage.
+#[test]
+fn no_dispatch_reads_and_writes_one_buffer() {
+    let cpu = Features {
+        cpu: true,
+        ..Features::PUBLISHED
+    };
+    let mut dispatches = 0;
+    for spec in models::registry() {
+        for features in [Features::PUBLISHED, cpu] {
+            for choice in ["splitk=0", "splitk=8", "fuseqk=0"] {
+                let mut chosen = flag::Choices::new();
+                flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+                let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+                let prompt = |tokens| Phase::Prefill { tokens, head: true };
+                for phase in [Phase::Decode, prompt(1), prompt(64)] {
+                    // Models without a plan have nothing to check.
+                    let Ok(plan) = Plan::build(&spec, &settings, &features, phase) else {
+                        continue;
+                    };
+                    for dispatch in plan.dispatches {
+                        require_apart(&dispatch);
+                        dispatches += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(dispatches > 1000, "{dispatches} dispatches");
+}
+
+fn require_apart(dispatch: &Dispatch) {
+    let bindings = dispatch.variant.storage_bindings();
+    let bound: Vec<_> = bindings.zip(&dispatch.buffers).collect();
+    for (at, (binding, buffer)) in bound.iter().enumerate() {
+        for (other, same) in &bound[at + 1..] {
+            let written = [binding.access, other.access].contains(&Access::ReadWrite);
+            assert!(
+                !(written && buffer == same),
+                "{}: {} and {} are {buffer:?}",
+                dispatch.label,
+                binding.name,
+                other.name
+            );
+        }
     }
 }

@@ -13,8 +13,12 @@ use results::summary::{AbSummary, Analysis};
 use crate::plot::{context, distribution, ratio};
 use crate::{ReportError, Result};
 
+/// The picture of each contrast: of one flag the first, of two the main effects and
+/// the interaction.
+const RATIOS: [&str; 3] = ["ratio.svg", "ratio-2.svg", "interaction.svg"];
+
 /// Writes `README.md` and, where there are times to show, `distribution.svg`,
-/// `ratio.svg` and `context.svg` into `dir`, and returns their paths. The same
+/// one of [`RATIOS`] for each contrast and `context.svg` into `dir`, and returns their paths. The same
 /// journal gives the same bytes.
 ///
 /// # Errors
@@ -23,16 +27,21 @@ use crate::{ReportError, Result};
 pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
     let analysis = Analysis::of(run)?;
     let summary = AbSummary::of(run, dir)?;
-    let pictures = [
-        ("distribution.svg", distribution::draw(run, &analysis)?),
-        ("ratio.svg", ratio::draw(run, &analysis)?),
-        ("context.svg", context::draw(run, &analysis)?),
-    ];
-    let page = readme::page(
-        run,
-        &summary,
-        &pictures.each_ref().map(|(_, p)| p.is_some()),
-    );
+    let mut pictures = vec![("distribution.svg", distribution::draw(run, &analysis)?)];
+    for (at, &file) in RATIOS.iter().enumerate() {
+        let picture = match analysis.contrasts.get(at) {
+            Some(contrast) => ratio::draw(run, &analysis, contrast, file)?,
+            None => None,
+        };
+        pictures.push((file, picture));
+    }
+    pictures.push(("context.svg", context::draw(run, &analysis)?));
+    let drawn: Vec<&str> = pictures
+        .iter()
+        .filter(|(_, picture)| picture.is_some())
+        .map(|(file, _)| *file)
+        .collect();
+    let page = readme::page(run, &summary, &drawn);
 
     fs::create_dir_all(dir).map_err(|cause| ReportError::Io {
         path: dir.to_owned(),

@@ -1,18 +1,18 @@
 //! The page: the answer first, then the evidence.
 
 use results::journal::AbRun;
-use results::record::Status;
-use results::stats::Verdict;
-use results::summary::{AbSummary, signed_pct};
+use results::record::{Arm, Status};
+use results::stats::{Kind, Verdict};
+use results::summary::{AbSummary, ContrastSummary, signed_pct};
 
 use super::{correctness, sections};
 use crate::text::cell;
 
-/// The page, with the pictures that were drawn: distribution, ratio, context.
-pub(super) fn page(run: &AbRun, summary: &AbSummary, pictures: &[bool; 3]) -> String {
+/// The page, with the pictures that were drawn.
+pub(super) fn page(run: &AbRun, summary: &AbSummary, pictures: &[&str]) -> String {
     let sections = [
         format!("# {}\n\n{}", cell(&summary.title), answer(run, summary)),
-        show(pictures, &summary.flag),
+        show(pictures, summary),
         format!("## Arms\n\n{}", sections::arms(run, summary)),
         format!("## Statistics\n\n{}", sections::statistics(summary)),
         format!("## Correctness\n\n{}", correctness::table(&run.checks)),
@@ -27,8 +27,12 @@ pub(super) fn page(run: &AbRun, summary: &AbSummary, pictures: &[bool; 3]) -> St
 
 /// Two lines in plain words.
 fn answer(run: &AbRun, summary: &AbSummary) -> String {
-    let [a, b] = &run.run.arms;
+    let (a, b) = (run.run.plan(Arm::A), run.run.plan(Arm::B));
     let first = match (summary.verdict, summary.effect_pct) {
+        _ if !summary.contrasts.is_empty() => {
+            let contrasts: Vec<String> = summary.contrasts.iter().map(of_two_flags).collect();
+            contrasts.join("  \n")
+        }
         (Some(verdict), Some(effect)) => {
             let interval = summary.ci_pct.map_or_else(String::new, |[lo, hi]| {
                 format!(
@@ -72,7 +76,33 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
     )
 }
 
-fn show(pictures: &[bool; 3], flag: &str) -> String {
+/// One effect of two flags in plain words.
+fn of_two_flags(contrast: &ContrastSummary) -> String {
+    let size = contrast.effect_pct.map_or_else(String::new, |effect| {
+        let interval = contrast.ci_pct.map_or_else(String::new, |[lo, hi]| {
+            let (lo, hi) = (signed_pct(lo, 2), signed_pct(hi, 2));
+            format!(" (95 % interval {lo} to {hi})")
+        });
+        format!(" {}{interval}", signed_pct(effect, 2))
+    });
+    let (of, reason) = (cell(&contrast.of), cell(&contrast.reason));
+    let what = match contrast.kind {
+        Kind::Change | Kind::MainEffect => "whatever the other flag, time changes by",
+        Kind::Interaction => {
+            "beyond the product of each change alone, both together change time by"
+        }
+    };
+    format!("`{of}`: {what}{size}. **{}**: {reason}.", contrast.verdict)
+}
+
+fn show(pictures: &[&str], summary: &AbSummary) -> String {
+    let two_flags = "Each square is what one block says, below 0 where time is saved; each triangle is the same of two copies of A.";
+    let ratio = match &summary.contrasts[..] {
+        [] => {
+            "Each square is the paired change of one block, below 0 where B is faster; each triangle is the same statistic of two copies of A."
+        }
+        _ => two_flags,
+    };
     let captions = [
         (
             "distribution.svg",
@@ -82,7 +112,17 @@ fn show(pictures: &[bool; 3], flag: &str) -> String {
         (
             "ratio.svg",
             "Change of time in each block, with interval and margin",
-            "Each square is the paired change of one block, below 0 where B is faster; each triangle is the same statistic of two copies of A.",
+            ratio,
+        ),
+        (
+            "ratio-2.svg",
+            "Change of time by the second flag in each block, with interval and margin",
+            two_flags,
+        ),
+        (
+            "interaction.svg",
+            "Interaction in each block, with interval and margin",
+            "Each square is what one block says, below 0 where both changes together save more than the product of each alone; each triangle is the same of two copies of A.",
         ),
         (
             "context.svg",
@@ -92,9 +132,10 @@ fn show(pictures: &[bool; 3], flag: &str) -> String {
     ];
     let shown: Vec<String> = captions
         .iter()
-        .zip(pictures)
-        .filter(|(_, drawn)| **drawn)
-        .map(|((file, alt, caption), _)| format!("![{alt}, {}]({file})\n\n{caption}\n", cell(flag)))
+        .filter(|(file, ..)| pictures.contains(file))
+        .map(|(file, alt, caption)| {
+            format!("![{alt}, {}]({file})\n\n{caption}\n", cell(&summary.flag))
+        })
         .collect();
     shown.join("\n")
 }

@@ -5,80 +5,89 @@ use std::fmt::Write;
 
 use results::journal::AbRun;
 use results::record::{ArmPlan, Mode};
-use results::summary::{AbSummary, signed_pct};
+use results::summary::{AbSummary, ArmSummary, signed_pct};
 
 use crate::text::{NONE, bytes, cell, code, head, ms, or_none, row, short_hash};
 
 /// What each arm ran and how long it took.
 pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
-    let [plan_a, plan_b] = &run.run.arms;
-    let [sum_a, sum_b] = &summary.arms;
-    let mut out = head(
-        &[
-            "",
-            &format!("A: {}", code(&plan_a.name)),
-            &format!("B: {}", code(&plan_b.name)),
-        ],
-        1,
+    let plans = || run.run.plans().map(|(_, plan)| plan);
+    let mut columns = vec![String::new()];
+    columns.extend(
+        run.run
+            .plans()
+            .map(|(arm, plan)| format!("{arm}: {}", code(&plan.name))),
     );
-    let mut line = |what: &str, a: String, b: String| {
-        out.push_str(&row(&[what.to_owned(), a, b]));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut out = head(&columns, 1);
+    let mut line = |what: &str, of_arms: Vec<String>| {
+        let cells = [vec![what.to_owned()], of_arms].concat();
+        out.push_str(&row(&cells));
     };
     let speed = |ms: Option<f64>| or_none(ms, |ms| format!("{:.2}", 1000.0 / ms));
+    let times = |show: &dyn Fn(&ArmSummary) -> String| summary.arms.iter().map(show).collect();
     line(
         "decode, ms per token (median)",
-        or_none(sum_a.decode_ms_per_token, ms),
-        or_none(sum_b.decode_ms_per_token, ms),
+        times(&|arm| or_none(arm.decode_ms_per_token, ms)),
     );
     line(
         "decode, tokens per second",
-        speed(sum_a.decode_ms_per_token),
-        speed(sum_b.decode_ms_per_token),
+        times(&|arm| speed(arm.decode_ms_per_token)),
     );
     line(
         &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
-        or_none(sum_a.prefill_ms, ms),
-        or_none(sum_b.prefill_ms, ms),
+        times(&|arm| or_none(arm.prefill_ms, ms)),
     );
     if let Some(tokens) = run.run.second_turn_tokens {
         line(
             &format!("first token of a second turn of {tokens} tokens, ms (median)"),
-            or_none(sum_a.second_turn_ms, ms),
-            or_none(sum_b.second_turn_ms, ms),
+            times(&|arm| or_none(arm.second_turn_ms, ms)),
         );
     }
     line(
         "**dispatches per token**",
-        plan_a.dispatches_per_token.to_string(),
-        plan_b.dispatches_per_token.to_string(),
+        plans()
+            .map(|plan| plan.dispatches_per_token.to_string())
+            .collect(),
     );
-    for role in keys(plan_a, plan_b, |plan| plan.by_role.keys()) {
+    for role in keys(run, |plan| plan.by_role.keys()) {
         let count = |plan: &ArmPlan| plan.by_role.get(role).copied().unwrap_or(0).to_string();
         line(
             &format!("\u{b7} {}", code(role)),
-            count(plan_a),
-            count(plan_b),
+            plans().map(count).collect(),
         );
     }
-    for name in keys(plan_a, plan_b, |plan| plan.settings.keys()) {
+    for name in keys(run, |plan| plan.settings.keys()) {
         let value = |plan: &ArmPlan| or_none(plan.settings.get(name), |v| code(v));
         line(
             &format!("flag {}", code(name)),
-            value(plan_a),
-            value(plan_b),
+            plans().map(value).collect(),
         );
     }
     out
 }
 
-/// The names that either plan has, in order.
+/// The names that any plan has, in order.
 fn keys<'a, I: Iterator<Item = &'a String>>(
-    a: &'a ArmPlan,
-    b: &'a ArmPlan,
+    run: &'a AbRun,
     of: impl Fn(&'a ArmPlan) -> I,
 ) -> BTreeSet<&'a str> {
-    of(a).chain(of(b)).map(String::as_str).collect()
+    run.run
+        .arms
+        .iter()
+        .flat_map(of)
+        .map(String::as_str)
+        .collect()
 }
+
+/// The lines that an A/B of one flag has alone.
+const ONE_FLAG: [&str; 5] = [
+    "verdict",
+    "effect, 100 (B/A \u{2212} 1), Hodges\u{2013}Lehmann",
+    "95 % interval, exact signed-rank",
+    "minimum detectable effect (5 %, power 80 %)",
+    "what more time would resolve",
+];
 
 /// What the blocks say.
 pub(super) fn statistics(summary: &AbSummary) -> String {
@@ -93,18 +102,15 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
         .map_or_else(|| "withheld".to_owned(), |v| format!("**{v}**"));
     let lines = [
         ("metric", format!("{} time", summary.metric)),
-        ("verdict", format!("{verdict}: {}", cell(&summary.reason))),
-        (
-            "effect, 100 (B/A \u{2212} 1), Hodges\u{2013}Lehmann",
-            pct(summary.effect_pct),
-        ),
-        ("95 % interval, exact signed-rank", interval(summary.ci_pct)),
+        (ONE_FLAG[0], format!("{verdict}: {}", cell(&summary.reason))),
+        (ONE_FLAG[1], pct(summary.effect_pct)),
+        (ONE_FLAG[2], interval(summary.ci_pct)),
         (
             "margin declared before the run",
             format!("\u{b1}{:.2} %", summary.margin_pct),
         ),
         (
-            "minimum detectable effect (5 %, power 80 %)",
+            ONE_FLAG[3],
             or_none(summary.mde_pct, |mde| format!("{mde:.2} %")),
         ),
         ("complete blocks", summary.blocks.to_string()),
@@ -113,11 +119,44 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
             "A/A control, 95 % interval",
             interval(summary.control.ci_pct),
         ),
-        ("what more time would resolve", cell(&summary.more_time)),
+        (ONE_FLAG[4], cell(&summary.more_time)),
     ];
-    let mut out = head(&["", "value"], 2);
+    let mut out = String::new();
+    if !summary.contrasts.is_empty() {
+        let columns = [
+            "effect",
+            "verdict",
+            "size",
+            "95 % interval",
+            "minimum detectable",
+            "what more time would resolve",
+        ];
+        out.push_str(&head(&columns, columns.len()));
+        for contrast in &summary.contrasts {
+            out.push_str(&row(&[
+                code(&contrast.of),
+                format!("**{}**: {}", contrast.verdict, cell(&contrast.reason)),
+                pct(contrast.effect_pct),
+                interval(contrast.ci_pct),
+                or_none(contrast.mde_pct, |mde| format!("{mde:.2} %")),
+                cell(&contrast.more_time),
+            ]));
+        }
+        out.push_str(
+            "\nWith L the mean log time of an arm in a block, an effect of a flag is the mean of \
+             L(B) \u{2212} L(A) and L(D) \u{2212} L(C), or of L(C) \u{2212} L(A) and \
+             L(D) \u{2212} L(B); the interaction is L(D) \u{2212} L(B) \u{2212} L(C) + L(A). \
+             Sizes are Hodges\u{2013}Lehmann estimates over the blocks, intervals exact \
+             signed-rank.\n\n",
+        );
+    }
+    out.push_str(&head(&["", "value"], 2));
     for (what, value) in lines {
-        out.push_str(&row(&[what.to_owned(), value]));
+        // Of two flags the table above says it of each effect.
+        let of_one_flag = ONE_FLAG.contains(&what);
+        if summary.contrasts.is_empty() || !of_one_flag {
+            out.push_str(&row(&[what.to_owned(), value]));
+        }
     }
     out
 }
@@ -210,25 +249,30 @@ pub(super) fn environment(run: &AbRun) -> String {
 
 /// The text that each arm compiled, by hash.
 pub(super) fn shaders(run: &AbRun) -> String {
-    let [a, b] = &run.run.arms;
-    let names = keys(a, b, |plan| plan.shaders.keys());
-    let mut out = head(&["variant", "A", "B", ""], 4);
-    for name in &names {
-        let (in_a, in_b) = (a.shaders.get(*name), b.shaders.get(*name));
-        let shown = |hash: Option<&String>| or_none(hash, |hash| code(&short_hash(hash)));
-        let differs = if in_a == in_b { "" } else { "differs" };
-        out.push_str(&row(&[
-            code(name),
-            shown(in_a),
-            shown(in_b),
-            differs.to_owned(),
-        ]));
+    let arms: Vec<String> = run.run.plans().map(|(arm, _)| arm.to_string()).collect();
+    let mut columns = vec!["variant"];
+    columns.extend(arms.iter().map(String::as_str));
+    columns.push("");
+    let mut out = head(&columns, columns.len());
+    for name in keys(run, |plan| plan.shaders.keys()) {
+        let hashes: Vec<Option<&String>> = (run.run.arms.iter())
+            .map(|plan| plan.shaders.get(name))
+            .collect();
+        let mut cells = vec![code(name)];
+        cells.extend(
+            hashes
+                .iter()
+                .map(|hash| or_none(*hash, |hash| code(&short_hash(hash)))),
+        );
+        let differs = hashes.iter().any(|hash| *hash != hashes[0]);
+        cells.push(if differs { "differs" } else { "" }.to_owned());
+        out.push_str(&row(&cells));
     }
     out.push_str("\n<details><summary>Full SHA-256</summary>\n\n");
     out.push_str(&head(&["arm", "variant", "sha256"], 3));
-    for (arm, plan) in [("A", a), ("B", b)] {
+    for (arm, plan) in run.run.plans() {
         for (name, hash) in &plan.shaders {
-            out.push_str(&row(&[arm.to_owned(), code(name), code(hash)]));
+            out.push_str(&row(&[arm.to_string(), code(name), code(hash)]));
         }
     }
     out.push_str("\n</details>\n");

@@ -19,7 +19,9 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     if analysis.withheld.is_some() {
         return Ok(None);
     }
-    let series = [(Arm::A, series(run, Arm::A)), (Arm::B, series(run, Arm::B))];
+    let series: Vec<(Arm, Series)> = (run.run.plans())
+        .map(|(arm, _)| (arm, series(run, arm)))
+        .collect();
     let times = || series.iter().flat_map(|(_, s)| s.values().flatten());
     let contexts = || series.iter().flat_map(|(_, s)| s.keys());
     let Some((lo, hi)) = padded(times().copied()) else {
@@ -45,15 +47,15 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         "{}: time per token against context length",
         run.run.model.honest_title()
     );
-    let [plan_a, plan_b] = &run.run.arms;
-    let (colour_a, _) = look(Arm::A);
-    let (colour_b, _) = look(Arm::B);
-    let legend = [
-        (Key::Marker(Arm::A), format!("A: {}", plan_a.name)),
-        (Key::Line(colour_a), "median of A".to_owned()),
-        (Key::Marker(Arm::B), format!("B: {}", plan_b.name)),
-        (Key::Line(colour_b), "median of B".to_owned()),
-    ];
+    let legend: Vec<(Key, String)> = (run.run.plans())
+        .flat_map(|(arm, plan)| {
+            let (colour, _) = look(arm);
+            [
+                (Key::Marker(arm), format!("{arm}: {}", plan.name)),
+                (Key::Line(colour), format!("median of {arm}")),
+            ]
+        })
+        .collect();
     let digits = decimals(hi - lo);
     page("context.svg", &title, &legend, |area| {
         let mut chart = ChartBuilder::on(area)
@@ -97,12 +99,14 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     .map(Some)
 }
 
-/// Points of both arms at one length stand beside each other, pixels.
+/// Points of the arms at one length stand beside each other, pixels.
 fn aside(arm: Arm) -> i32 {
     match arm {
         Arm::A => -4,
         Arm::Control => 0,
         Arm::B => 4,
+        Arm::C => -12,
+        Arm::D => 12,
     }
 }
 

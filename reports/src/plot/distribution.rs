@@ -16,7 +16,7 @@ const SPREAD: [i32; 7] = [0, 18, -12, 6, -18, 12, -6];
 
 pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     let mut arms = Vec::new();
-    for arm in Arm::ALL {
+    for &arm in run.run.timed() {
         let values = analysis.ms_per_token(arm);
         if values.is_empty() {
             return Ok(None);
@@ -36,18 +36,21 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     );
     let unit = format!("{} time per token (ms)", run.run.metric);
     let digits = decimals(hi - lo);
-    let [plan_a, plan_b] = &run.run.arms;
-    let caption = |arm: Arm| match arm {
-        Arm::A => format!("A: {}", shorten(&plan_a.name, 24)),
-        Arm::Control => format!("A': {} (control)", shorten(&plan_a.name, 14)),
-        Arm::B => format!("B: {}", shorten(&plan_b.name, 24)),
+    // What fits below an arm, characters.
+    let room = 72 / arms.len();
+    let caption = |arm: Arm| {
+        let name = &run.run.plan(arm).name;
+        match arm {
+            Arm::Control => format!("A': {} (control)", shorten(name, room.saturating_sub(10))),
+            Arm::A | Arm::B | Arm::C | Arm::D => format!("{arm}: {}", shorten(name, room)),
+        }
     };
     page("distribution.svg", &title, &[], |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_right(20)
             .y_label_area_size(72)
             .x_label_area_size(56)
-            .build_cartesian_2d(0.0..3.0, lo..hi)?;
+            .build_cartesian_2d(0.0..arms.len() as f64, lo..hi)?;
         chart
             .configure_mesh()
             .disable_x_mesh()

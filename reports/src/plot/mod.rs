@@ -42,6 +42,8 @@ enum Marker {
     Circle,
     Triangle,
     Square,
+    Diamond,
+    Bar,
 }
 
 /// Colour (Okabe and Ito's palette) and shape of an arm.
@@ -50,6 +52,8 @@ fn look(arm: Arm) -> (RGBColor, Marker) {
         Arm::A => (RGBColor(0x00, 0x72, 0xb2), Marker::Circle),
         Arm::Control => (RGBColor(0x00, 0x9e, 0x73), Marker::Triangle),
         Arm::B => (RGBColor(0xd5, 0x5e, 0x00), Marker::Square),
+        Arm::C => (RGBColor(0xcc, 0x79, 0xa7), Marker::Diamond),
+        Arm::D => (RGBColor(0x22, 0x22, 0x22), Marker::Bar),
     }
 }
 
@@ -64,6 +68,19 @@ fn draw_marker(area: &Area<'_>, (x, y): (i32, i32), arm: Arm, opacity: f64) -> D
             let corners = vec![(x, y - r - 1), (x + r + 1, y + r), (x - r - 1, y + r)];
             area.draw(&Polygon::new(corners, style))
         }
+        Marker::Diamond => {
+            let corners = vec![
+                (x, y - r - 1),
+                (x + r + 1, y),
+                (x, y + r + 1),
+                (x - r - 1, y),
+            ];
+            area.draw(&Polygon::new(corners, style))
+        }
+        Marker::Bar => area.draw(&Rectangle::new(
+            [(x - r - 1, y - 2), (x + r + 1, y + 2)],
+            style,
+        )),
         Marker::Square => area.draw(&Rectangle::new([(x - r, y - r), (x + r, y + r)], style)),
     }
 }

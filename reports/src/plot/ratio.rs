@@ -1,11 +1,11 @@
-//! The paired change of every block, with the estimate, its interval, the
+//! What every block says of a contrast, with the estimate, its interval, the
 //! margin, and the control.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use results::journal::AbRun;
 use results::record::Arm;
-use results::stats::percent;
+use results::stats::{Contrast, Kind, percent};
 use results::summary::{Analysis, signed_pct};
 
 use super::{
@@ -16,15 +16,19 @@ use crate::Result;
 /// Effect and control stand side by side in their block, pixels.
 const APART: i32 = 5;
 
-pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
-    let Some(judgement) = &analysis.judgement else {
+/// Draws one contrast of a run in the picture `file`.
+pub(crate) fn draw(
+    run: &AbRun,
+    analysis: &Analysis,
+    contrast: &Contrast,
+    file: &'static str,
+) -> Result<Option<String>> {
+    let Some(effect) = contrast.effect() else {
         return Ok(None);
     };
-    let Some(effect) = judgement.effect else {
-        return Ok(None);
-    };
+    let judgement = &contrast.judgement;
     let blocks = &analysis.blocks.complete;
-    let change: Vec<f64> = blocks.iter().map(|b| percent(b.log_ratio())).collect();
+    let change: Vec<f64> = contrast.values.iter().copied().map(percent).collect();
     let control: Vec<f64> = blocks
         .iter()
         .map(|b| percent(b.control_log_ratio()))
@@ -43,23 +47,30 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         return Ok(None);
     };
     let last = blocks.len() as i32 + 1;
-    let [plan_a, plan_b] = &run.run.arms;
+    let name = |arm| shorten(&run.run.plan(arm).name, 14);
     let (effect_colour, _) = look(Arm::B);
-
-    let title = format!(
-        "{}: change of {} time in each block",
-        run.run.model.honest_title(),
-        run.run.metric
-    );
-    let mut legend = vec![
-        (
-            Key::Marker(Arm::B),
-            format!(
-                "B / A ({} against {})",
-                shorten(&plan_b.name, 14),
-                shorten(&plan_a.name, 14)
-            ),
+    let of = shorten(&contrast.of, 28);
+    let (what, label, axis) = match contrast.kind {
+        Kind::Change => (
+            format!("change of {} time", run.run.metric),
+            format!("B / A ({} against {})", name(Arm::B), name(Arm::A)),
+            "change of time, B / A \u{2212} 1 (%)",
         ),
+        Kind::MainEffect => (
+            format!("change of {} time by {of}", run.run.metric),
+            format!("{of}, averaged over the other flag"),
+            "change of time (%)",
+        ),
+        Kind::Interaction => (
+            format!("interaction of {of}"),
+            "(D / B) / (C / A)".to_owned(),
+            "interaction, (D / B) / (C / A) \u{2212} 1 (%)",
+        ),
+    };
+
+    let title = format!("{}: {what} in each block", run.run.model.honest_title());
+    let mut legend = vec![
+        (Key::Marker(Arm::B), label),
         (
             Key::Marker(Arm::Control),
             "A' / A (control: same code)".to_owned(),
@@ -85,7 +96,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     ));
 
     let digits = decimals(hi - lo);
-    page("ratio.svg", &title, &legend, |area| {
+    page(file, &title, &legend, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_right(20)
             .margin_top(8)
@@ -104,7 +115,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
                     String::new()
                 }
             })
-            .y_desc("change of time, B / A \u{2212} 1 (%)")
+            .y_desc(axis)
             .y_label_formatter(&|pct| axis_pct(*pct, digits))
             .y_labels(8)
             .bold_line_style(FAINT)

@@ -133,6 +133,12 @@ impl AbRun {
             return Err("a line after the `end` line".to_owned());
         }
         admit_after_run(&line)?;
+        if let Some(arm) = line.arm().filter(|arm| !self.run.timed().contains(arm)) {
+            return Err(format!(
+                "a line of arm {arm}, which a run of {} arms has not",
+                self.run.arms.len()
+            ));
+        }
         match line {
             Line::Run(_) => {}
             Line::Check(check) => self.checks.push(check),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::float;
 
-/// One of the three things that are timed.
+/// One of the things that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Arm {
     /// The baseline.
@@ -15,14 +15,32 @@ pub enum Arm {
     /// The control: the baseline a second time, from pipelines of its own.
     #[serde(rename = "A'")]
     Control,
-    /// The change.
+    /// The change; of two flags, the first one's.
     #[serde(rename = "B")]
     B,
+    /// The second flag's change.
+    #[serde(rename = "C")]
+    C,
+    /// Both flags' changes.
+    #[serde(rename = "D")]
+    D,
 }
 
 impl Arm {
-    /// All arms, in the order of tables and plots.
-    pub const ALL: [Self; 3] = [Self::A, Self::Control, Self::B];
+    /// The arms of an A/B of one flag, in the order of tables and plots.
+    pub const OF_ONE_FLAG: &[Self] = &[Self::A, Self::Control, Self::B];
+    /// The arms of an A/B of two flags.
+    pub const OF_TWO_FLAGS: &[Self] = &[Self::A, Self::Control, Self::B, Self::C, Self::D];
+
+    /// Place of its plan in [`super::Run::arms`].
+    pub const fn plan(self) -> usize {
+        match self {
+            Self::A | Self::Control => 0,
+            Self::B => 1,
+            Self::C => 2,
+            Self::D => 3,
+        }
+    }
 }
 
 impl fmt::Display for Arm {
@@ -31,6 +49,8 @@ impl fmt::Display for Arm {
             Self::A => "A",
             Self::Control => "A'",
             Self::B => "B",
+            Self::C => "C",
+            Self::D => "D",
         })
     }
 }
@@ -111,13 +131,13 @@ pub struct Prefill {
     pub wall_ns: u64,
 }
 
-/// One timed element: one of the six of a block.
+/// One timed element: one of a block's, two for each arm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Number of the block, from 0.
     pub block: u32,
-    /// Place in the block, 0 to 5.
+    /// Place in the block, from 0.
     pub position: u8,
     /// The arm that ran.
     pub arm: Arm,
@@ -147,7 +167,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// The arm that ran: A or B.
+    /// The arm that ran; never the control.
     pub arm: Arm,
     /// Position of the first token: the tokens already in the context.
     pub context: u32,

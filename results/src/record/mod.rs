@@ -35,3 +35,16 @@ pub enum Line {
     /// How the run ended: always the last line; absent after a kill.
     End(End),
 }
+
+impl Line {
+    /// The arm that it is about.
+    pub const fn arm(&self) -> Option<Arm> {
+        match self {
+            Self::Run(_) | Self::End(_) => None,
+            Self::Check(check) => Some(check.arm),
+            Self::Prefill(prefill) => Some(prefill.arm),
+            Self::Sample(sample) => Some(sample.arm),
+            Self::Context(context) => Some(context.arm),
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::SCHEMA;
+use super::{Arm, SCHEMA};
 
 /// The first line of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Run {
     pub started_utc: String,
     /// The command line, as the user can type it again.
     pub command: String,
-    /// The flag under test, `splitk`.
+    /// The flag under test, `splitk`; two flags as `splitk,fuseqk`.
     pub flag: String,
     /// How much evidence the run gathers.
     pub mode: Mode,
@@ -45,8 +45,9 @@ pub struct Run {
     pub metric: Metric,
     /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %.
     pub margin: f64,
-    /// The two arms: A, the baseline, then B.
-    pub arms: [ArmPlan; 2],
+    /// What the arms run: A, the baseline, and B; of two flags A, B, C and D, the
+    /// baseline, each change alone, and both.
+    pub arms: Vec<ArmPlan>,
     /// Flags that the flag under test excludes; they are off in both arms.
     pub excluded: Vec<String>,
     /// Anything that a reader of the result must know.
@@ -208,7 +209,7 @@ pub struct Prompt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmPlan {
-    /// The flag's value in this arm, `splitk=0`.
+    /// The value of the flag, or of both, in this arm: `splitk=0`.
     pub name: String,
     /// Every flag's resolved value by flag name.
     pub settings: BTreeMap<String, String>,
@@ -259,6 +260,13 @@ impl Run {
                 self.prompt.tokens, self.decode_tokens
             ));
         }
+        if self.arms.len() != 2 && self.flags().is_none() {
+            return Err(format!(
+                "expected two arms, or four of two flags, found {} of {}",
+                self.arms.len(),
+                self.flag
+            ));
+        }
         let turn = self.metric == Metric::SecondTurn;
         let planned = self.second_turn_tokens.is_some_and(|tokens| tokens > 0)
             && self
@@ -273,6 +281,34 @@ impl Run {
             );
         }
         self.arms.iter().try_for_each(ArmPlan::validate)
+    }
+
+    /// Both flags of an A/B of two.
+    pub fn flags(&self) -> Option<[&str; 2]> {
+        let (first, second) = self.flag.split_once(',')?;
+        (self.arms.len() == 4).then_some([first, second])
+    }
+
+    /// What is timed, in the order of tables and plots.
+    pub fn timed(&self) -> &'static [Arm] {
+        match self.flags() {
+            None => Arm::OF_ONE_FLAG,
+            Some(_) => Arm::OF_TWO_FLAGS,
+        }
+    }
+
+    /// Every arm but the control, with its plan.
+    pub fn plans(&self) -> impl Iterator<Item = (Arm, &ArmPlan)> {
+        let arms = self.timed().iter().filter(|&&arm| arm != Arm::Control);
+        arms.copied().zip(&self.arms)
+    }
+
+    /// What an arm runs.
+    ///
+    /// # Panics
+    /// For an arm that the run has not; the reader admits no line of one.
+    pub fn plan(&self, arm: Arm) -> &ArmPlan {
+        &self.arms[arm.plan()]
     }
 }
 

@@ -1,55 +1,39 @@
-//! Blocks of six elements and their statistic.
+//! Blocks of timed elements and their statistics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::StatsError;
 use crate::record::{Arm, Sample};
 
-/// The two orders of a block. Each arm's mean position is the block's middle,
-/// so a linear drift cancels for every pair of arms.
-const ORDERS: [[Arm; 6]; 2] = [
-    [Arm::A, Arm::Control, Arm::B, Arm::B, Arm::Control, Arm::A],
-    [Arm::B, Arm::Control, Arm::A, Arm::A, Arm::Control, Arm::B],
-];
-
-/// A complete block: two elements of each arm, milliseconds per token.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A complete block: every arm once in some order, then once more in the opposite
+/// order. Each arm's mean position is the block's middle, so a linear drift
+/// cancels for every pair of arms.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// Number of the block.
     pub index: u32,
-    /// Arm A, in the order timed.
-    pub a: [f64; 2],
-    /// The control A', in the order timed.
-    pub control: [f64; 2],
-    /// Arm B, in the order timed.
-    pub b: [f64; 2],
-    /// Wall time of its six elements, seconds.
+    /// Both times of every arm, in the order timed, milliseconds per token.
+    pub times: BTreeMap<Arm, [f64; 2]>,
+    /// Wall time of its elements, seconds.
     pub seconds: f64,
 }
 
 impl Block {
     /// `ln(B/A)`: `1/2 (ln B1 + ln B2 - ln A1 - ln A2)`.
     pub fn log_ratio(&self) -> f64 {
-        half_log_ratio(self.b, self.a)
+        self.log_time(Arm::B) - self.log_time(Arm::A)
     }
 
     /// `ln(A'/A)` in the same way: what the method reads where nothing differs.
     pub fn control_log_ratio(&self) -> f64 {
-        half_log_ratio(self.control, self.a)
+        self.log_time(Arm::Control) - self.log_time(Arm::A)
     }
 
-    /// Both times of an arm, milliseconds per token.
-    pub fn times(&self, arm: Arm) -> [f64; 2] {
-        match arm {
-            Arm::A => self.a,
-            Arm::Control => self.control,
-            Arm::B => self.b,
-        }
+    /// Mean of the logarithms of an arm's times; NaN where it was not timed.
+    pub fn log_time(&self, arm: Arm) -> f64 {
+        let times = self.times.get(&arm);
+        times.map_or(f64::NAN, |[first, second]| 0.5 * (first.ln() + second.ln()))
     }
-}
-
-fn half_log_ratio(over: [f64; 2], under: [f64; 2]) -> f64 {
-    0.5 * (over[0].ln() + over[1].ln() - under[0].ln() - under[1].ln())
 }
 
 /// The complete blocks of a run.
@@ -64,72 +48,79 @@ pub struct Blocks {
 /// Groups timed elements into blocks and drops an incomplete last one.
 ///
 /// # Errors
-/// A time that is not above 0, a block in neither order, or an incomplete block
+/// A time that is not above 0, a block in another order, or an incomplete block
 /// before the last.
 pub fn blocks(samples: &[Sample]) -> Result<Blocks, StatsError> {
     let mut by_block: BTreeMap<u32, Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
         by_block.entry(sample.block).or_default().push(sample);
     }
+    let two_flags = samples.iter().any(|s| matches!(s.arm, Arm::C | Arm::D));
+    let arms = if two_flags {
+        Arm::OF_TWO_FLAGS
+    } else {
+        Arm::OF_ONE_FLAG
+    };
     let mut complete = Vec::with_capacity(by_block.len());
     let mut dropped = None;
     let last = by_block.keys().next_back().copied();
     for (index, mut elements) in by_block {
         elements.sort_by_key(|sample| sample.position);
-        let order = order_of(index, &elements)?;
-        let times = elements
-            .iter()
-            .map(|sample| ms_per_token(sample))
-            .collect::<Result<Vec<f64>, StatsError>>()?;
-        let Ok(times) = <[f64; 6]>::try_from(times) else {
+        if !is_ordered(&elements, arms) {
+            return Err(StatsError::Order {
+                block: index,
+                arms: listed(arms.iter()),
+                found: listed(elements.iter().map(|s| format!("{}:{}", s.position, s.arm))),
+            });
+        }
+        let mut times: BTreeMap<Arm, Vec<f64>> = BTreeMap::new();
+        for sample in &elements {
+            let times = times.entry(sample.arm).or_default();
+            times.push(ms_per_token(sample)?);
+        }
+        if elements.len() < 2 * arms.len() {
+            let (found, expected) = (elements.len(), 2 * arms.len());
             if Some(index) != last {
                 return Err(StatsError::Gap {
                     block: index,
-                    found: elements.len(),
+                    found,
+                    expected,
                 });
             }
             dropped = Some(format!(
-                "the last block had {} of 6 elements and is left out of the statistics",
-                elements.len()
+                "the last block had {found} of {expected} elements and is left out of the \
+                 statistics"
             ));
             continue;
-        };
-        let (outer, inner) = ([times[0], times[5]], [times[2], times[3]]);
-        let (a, b) = if order[0] == Arm::A {
-            (outer, inner)
-        } else {
-            (inner, outer)
-        };
+        }
         complete.push(Block {
             index,
-            a,
-            control: [times[1], times[4]],
-            b,
+            times: (times.into_iter())
+                .filter_map(|(arm, times)| Some((arm, times.try_into().ok()?)))
+                .collect(),
             seconds: elements.iter().map(|s| s.wall_ns as f64 * 1e-9).sum(),
         });
     }
     Ok(Blocks { complete, dropped })
 }
 
-/// The order that the elements begin.
-fn order_of(block: u32, elements: &[&Sample]) -> Result<[Arm; 6], StatsError> {
-    ORDERS
-        .into_iter()
-        .find(|order| {
-            elements.len() <= order.len()
-                && elements
-                    .iter()
-                    .enumerate()
-                    .all(|(at, s)| usize::from(s.position) == at && s.arm == order[at])
+/// Whether the elements begin, at positions from 0, with every arm once and then go
+/// back through the same arms.
+fn is_ordered(elements: &[&Sample], arms: &[Arm]) -> bool {
+    let (half, whole) = (arms.len(), 2 * arms.len());
+    let first: BTreeSet<Arm> = elements.iter().take(half).map(|s| s.arm).collect();
+    elements.len() <= whole
+        && first.len() == elements.len().min(half)
+        && first.iter().all(|arm| arms.contains(arm))
+        && elements.iter().enumerate().all(|(at, sample)| {
+            usize::from(sample.position) == at
+                && (at < half || sample.arm == elements[whole - 1 - at].arm)
         })
-        .ok_or_else(|| StatsError::Order {
-            block,
-            found: elements
-                .iter()
-                .map(|s| format!("{}:{}", s.position, s.arm))
-                .collect::<Vec<_>>()
-                .join(" "),
-        })
+}
+
+fn listed(items: impl Iterator<Item = impl ToString>) -> String {
+    let items: Vec<String> = items.map(|item| item.to_string()).collect();
+    items.join(" ")
 }
 
 fn ms_per_token(sample: &Sample) -> Result<f64, StatsError> {

@@ -4,12 +4,14 @@
 //! is faster, 0.02 is 2 %. [`percent`] turns one into the percentage printed.
 
 mod block;
+mod contrast;
 mod estimate;
 mod signed_rank;
 mod time_needed;
 mod verdict;
 
 pub use block::{Block, Blocks, blocks};
+pub use contrast::{Contrast, Kind, contrasts};
 pub use estimate::{Estimate, hodges_lehmann, median, quantile, quartiles};
 pub use signed_rank::{Interval, signed_rank_interval, signed_rank_level};
 pub use time_needed::{TimeNeeded, blocks_needed};
@@ -25,7 +27,7 @@ pub enum StatsError {
     Time {
         /// Number of the block.
         block: u32,
-        /// Place in the block, 0 to 5.
+        /// Place in the block, from 0.
         position: u8,
         /// The arm.
         arm: String,
@@ -42,25 +44,29 @@ pub enum StatsError {
         /// The value found.
         found: f64,
     },
-    /// A block that is neither of the two orders.
+    /// A block whose elements do not mirror each other.
     #[error(
-        "block {block}: expected the order A A' B B A' A or B A' A A A' B at positions 0 to 5, found {found}"
+        "block {block}: expected each of the arms {arms} once, at positions from 0, and then the same backwards, found {found}"
     )]
     Order {
         /// Number of the block.
         block: u32,
+        /// The arms expected.
+        arms: String,
         /// The arms found, by position.
         found: String,
     },
     /// An incomplete block that is not the last.
     #[error(
-        "block {block}: {found} of 6 elements, yet later blocks follow; the journal is not of one run"
+        "block {block}: {found} of {expected} elements, yet later blocks follow; the journal is not of one run"
     )]
     Gap {
         /// Number of the block.
         block: u32,
         /// Elements found.
         found: usize,
+        /// Elements of a complete block.
+        expected: usize,
     },
     /// A margin or level outside its range.
     #[error("{what}: expected a value between 0 and 1, found {found}")]

@@ -24,14 +24,21 @@ pub enum Verdict {
     Inconclusive,
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Verdict {
+    /// The verdict in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
             Self::Faster => "FASTER",
             Self::Slower => "SLOWER",
             Self::Equivalent => "EQUIVALENT",
             Self::Inconclusive => "INCONCLUSIVE",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }
 

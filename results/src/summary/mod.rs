@@ -14,19 +14,22 @@ use serde::Serialize;
 use crate::journal::AbRun;
 use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Status, Weights};
 use crate::stats::{
-    Blocks, Estimate, Judgement, StatsError, Verdict, blocks, blocks_needed, judge, median, percent,
+    Blocks, Contrast, Estimate, Kind, StatsError, Verdict, blocks, blocks_needed, contrasts,
+    median, percent,
 };
 
 /// Why a run may not be summarised.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SummaryError {
-    /// Both arms are the same code.
+    /// Two arms are the same code.
     #[error(
-        "run {run}: both arms have the same shaders and the same dispatches, so this is an A/A run and no change; choose values of {flag} that differ"
+        "run {run}: the arms {arms} have the same shaders and the same dispatches, so this is an A/A run and no change; choose values of {flag} that differ"
     )]
     SameCode {
         /// The run's id.
         run: String,
+        /// The arms.
+        arms: String,
         /// The flag under test.
         flag: String,
     },
@@ -63,7 +66,7 @@ pub enum SummaryError {
 pub struct AbSummary {
     /// The result in a line: `A/B splitk on SmolLM2 (requantised): FASTER by 3.1 % (screening)`.
     pub title: String,
-    /// The flag under test.
+    /// The flag under test, or both as `splitk,fuseqk`.
     pub flag: String,
     /// The model's id.
     pub model: String,
@@ -75,11 +78,12 @@ pub struct AbSummary {
     pub mode: Mode,
     /// How the run ended.
     pub status: Status,
-    /// Arms A and B.
-    pub arms: [ArmSummary; 2],
+    /// Arms A and B; of two flags A, B, C and D.
+    pub arms: Vec<ArmSummary>,
     /// The quantity that the verdict is about.
     pub metric: Metric,
-    /// The verdict; `None` where times are withheld.
+    /// The verdict; `None` where times are withheld, and of two flags, which have one
+    /// for each of `contrasts`.
     pub verdict: Option<Verdict>,
     /// Why this verdict, or why none.
     pub reason: String,
@@ -91,6 +95,9 @@ pub struct AbSummary {
     pub mde_pct: Option<f64>,
     /// Margin declared before the run: 100 times the log ratio, percent.
     pub margin_pct: f64,
+    /// Of two flags, the main effect of each and the interaction; else empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contrasts: Vec<ContrastSummary>,
     /// Complete blocks.
     pub blocks: usize,
     /// What the method reads where nothing differs.
@@ -105,6 +112,27 @@ pub struct AbSummary {
     pub journal: String,
     /// Anything that a reader of the result must know.
     pub notes: Vec<String>,
+}
+
+/// One effect of an A/B of two flags.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ContrastSummary {
+    /// What is compared.
+    pub kind: Kind,
+    /// The flag, or both as `splitk × fuseqk`.
+    pub of: String,
+    /// The verdict's word; see [`Contrast::word`].
+    pub verdict: &'static str,
+    /// Why this verdict.
+    pub reason: String,
+    /// Effect on the metric's time, percent.
+    pub effect_pct: Option<f64>,
+    /// Its 95 % interval, percent.
+    pub ci_pct: Option<[f64; 2]>,
+    /// Minimum detectable effect, percent.
+    pub mde_pct: Option<f64>,
+    /// What more time would resolve.
+    pub more_time: String,
 }
 
 /// One arm of the summary.
@@ -146,8 +174,9 @@ pub struct CheckCounts {
 pub struct Analysis {
     /// The run's complete blocks; none where times are withheld.
     pub blocks: Blocks,
-    /// The verdict; `None` where times are withheld.
-    pub judgement: Option<Judgement>,
+    /// What the blocks say: one contrast of one flag, three of two; none where times
+    /// are withheld.
+    pub contrasts: Vec<Contrast>,
     /// Why times are withheld, if they are.
     pub withheld: Option<String>,
     /// Checks by outcome.
@@ -169,7 +198,7 @@ impl Analysis {
                     complete: Vec::new(),
                     dropped: None,
                 },
-                judgement: None,
+                contrasts: Vec::new(),
                 withheld: Some(reason),
                 checks,
             });
@@ -181,16 +210,10 @@ impl Analysis {
             cause,
         };
         let blocks = blocks(&run.samples).map_err(stats)?;
-        let ratios: Vec<f64> = blocks.complete.iter().map(|b| b.log_ratio()).collect();
-        let control: Vec<f64> = blocks
-            .complete
-            .iter()
-            .map(|b| b.control_log_ratio())
-            .collect();
-        let judgement = judge(&ratios, &control, run.run.margin).map_err(stats)?;
+        let contrasts = contrasts(&run.run, &blocks.complete).map_err(stats)?;
         Ok(Self {
             blocks,
-            judgement: Some(judgement),
+            contrasts,
             withheld: None,
             checks,
         })
@@ -209,7 +232,8 @@ impl Analysis {
         self.blocks
             .complete
             .iter()
-            .flat_map(|block| block.times(arm))
+            .flat_map(|block| block.times.get(&arm).into_iter().flatten())
+            .copied()
             .collect()
     }
 }
@@ -222,14 +246,21 @@ impl AbSummary {
     /// As [`Analysis::of`].
     pub fn of(run: &AbRun, report: &Path) -> Result<Self, SummaryError> {
         let analysis = Analysis::of(run)?;
-        let judgement = analysis.judgement.as_ref();
+        // Two flags have three answers, and none of them is the run's.
+        let judgement = match &analysis.contrasts[..] {
+            [change] => Some(&change.judgement),
+            _ => None,
+        };
         let effect = judgement.and_then(|j| j.effect);
-        let control = judgement.and_then(|j| j.control);
+        let control = (analysis.contrasts.first()).and_then(|c| c.judgement.control);
+        let more_time = |contrast: &Contrast| {
+            blocks_needed(&contrast.judgement, analysis.seconds_per_block()).to_string()
+        };
         let stats = |cause| SummaryError::Stats {
             run: run.run.id.clone(),
             cause,
         };
-        let [plan_a, plan_b] = &run.run.arms;
+        let arms = run.run.plans();
         Ok(Self {
             title: title(run, &analysis),
             flag: run.run.flag.clone(),
@@ -238,32 +269,47 @@ impl AbSummary {
             adapter: run.run.adapter.name.clone(),
             mode: run.run.mode,
             status: run.status(),
-            arms: [
-                arm(run, &analysis, Arm::A, plan_a).map_err(stats)?,
-                arm(run, &analysis, Arm::B, plan_b).map_err(stats)?,
-            ],
+            arms: arms
+                .map(|(kind, plan)| arm(run, &analysis, kind, plan).map_err(stats))
+                .collect::<Result<_, _>>()?,
             metric: run.run.metric,
             verdict: judgement.map(|j| j.verdict),
             reason: match (judgement, &analysis.withheld) {
                 (Some(judgement), _) => judgement.reason.clone(),
-                (None, reason) => reason.clone().unwrap_or_default(),
+                (None, Some(reason)) => reason.clone(),
+                (None, None) => "each effect of two flags has its own verdict".to_owned(),
             },
             effect_pct: effect.map(|e| percent(e.centre)),
             ci_pct: effect.and_then(ci_pct),
             mde_pct: effect.and_then(|e| e.mde).map(percent),
             margin_pct: 100.0 * run.run.margin,
+            contrasts: match &analysis.contrasts[..] {
+                [_] => Vec::new(),
+                contrasts => contrasts
+                    .iter()
+                    .map(|contrast| ContrastSummary {
+                        kind: contrast.kind,
+                        of: contrast.of.clone(),
+                        verdict: contrast.word(),
+                        reason: contrast.judgement.reason.clone(),
+                        effect_pct: contrast.effect_pct(),
+                        ci_pct: contrast.effect().and_then(ci_pct),
+                        mde_pct: contrast.effect().and_then(|e| e.mde).map(percent),
+                        more_time: more_time(contrast),
+                    })
+                    .collect(),
+            },
             blocks: analysis.blocks.complete.len(),
             control: ControlSummary {
                 effect_pct: control.map(|e| percent(e.centre)),
                 ci_pct: control.and_then(ci_pct),
             },
             checks: analysis.checks,
-            more_time: match judgement {
-                Some(judgement) => {
-                    blocks_needed(judgement, analysis.seconds_per_block()).to_string()
-                }
-                None => "nothing: the times are withheld".to_owned(),
-            },
+            // The interaction, last, takes the most blocks.
+            more_time: analysis
+                .contrasts
+                .last()
+                .map_or_else(|| "nothing: the times are withheld".to_owned(), more_time),
             report: report.display().to_string(),
             journal: run.journal.display().to_string(),
             notes: notes(run, &analysis),
@@ -300,18 +346,17 @@ fn withheld(run: &AbRun, checks: CheckCounts) -> Option<String> {
 }
 
 fn title(run: &AbRun, analysis: &Analysis) -> String {
-    let effect = analysis.judgement.as_ref().and_then(|j| j.effect);
-    let size = effect.map(|e| percent(e.centre));
-    let verdict = match (analysis.judgement.as_ref().map(|j| j.verdict), size) {
-        (Some(verdict @ (Verdict::Faster | Verdict::Slower)), Some(size)) => {
-            format!("{verdict} by {:.1} %", size.abs())
+    let verdict = match &analysis.contrasts[..] {
+        [] if analysis.checks.failed > 0 => "CHECK FAILED, times withheld".to_owned(),
+        [] => "VOID, times withheld".to_owned(),
+        [change] => sized(change),
+        several => {
+            let named: Vec<String> = several
+                .iter()
+                .map(|contrast| format!("{} {}", contrast.of, sized(contrast)))
+                .collect();
+            named.join(", ")
         }
-        (Some(verdict @ Verdict::Equivalent), Some(size)) => {
-            format!("{verdict} ({})", signed_pct(size, 1))
-        }
-        (Some(verdict), _) => verdict.to_string(),
-        (None, _) if analysis.checks.failed > 0 => "CHECK FAILED, times withheld".to_owned(),
-        (None, _) => "VOID, times withheld".to_owned(),
     };
     let mut scope = vec![run.run.mode.to_string()];
     match run.run.metric {
@@ -327,6 +372,23 @@ fn title(run: &AbRun, analysis: &Analysis) -> String {
         run.run.model.honest_title(),
         scope.join(", ")
     )
+}
+
+/// A verdict with the size of the effect.
+fn sized(contrast: &Contrast) -> String {
+    let word = contrast.word();
+    let Some(size) = contrast.effect_pct() else {
+        return word.to_owned();
+    };
+    match (contrast.kind, contrast.judgement.verdict) {
+        (_, Verdict::Inconclusive) => word.to_owned(),
+        (Kind::Change | Kind::MainEffect, Verdict::Faster | Verdict::Slower) => {
+            format!("{word} by {:.1} %", size.abs())
+        }
+        (Kind::Interaction, Verdict::Faster | Verdict::Slower) | (_, Verdict::Equivalent) => {
+            format!("{word} ({})", signed_pct(size, 1))
+        }
+    }
 }
 
 /// A percentage with its sign, a true minus, and `decimals` digits: `−3.12 %`.

@@ -13,7 +13,8 @@ pub(super) fn unproven(run: &AbRun, checks: CheckCounts) -> Result<(), SummaryEr
         return Ok(());
     }
     let proven = |arm: Arm| run.checks.iter().any(|c| c.passed && c.arm == arm);
-    match [Arm::A, Arm::B].into_iter().find(|&arm| !proven(arm)) {
+    let mut arms = run.run.plans().map(|(arm, _)| arm);
+    match arms.find(|&arm| !proven(arm)) {
         Some(arm) => Err(SummaryError::Unproven {
             run: run.run.id.clone(),
             arm,
@@ -22,19 +23,24 @@ pub(super) fn unproven(run: &AbRun, checks: CheckCounts) -> Result<(), SummaryEr
     }
 }
 
-/// Equal shaders and equal dispatches are an A/A run.
+/// Equal shaders and equal dispatches in two arms are an A/A run.
 pub(super) fn same_code(run: &AbRun) -> Result<(), SummaryError> {
     let hashes = |plan: &ArmPlan| plan.shaders.values().cloned().collect::<BTreeSet<_>>();
-    let [a, b] = &run.run.arms;
-    if hashes(a) == hashes(b)
-        && a.by_role == b.by_role
-        && a.prefill_dispatches == b.prefill_dispatches
-        && a.second_turn_dispatches == b.second_turn_dispatches
-    {
-        return Err(SummaryError::SameCode {
-            run: run.run.id.clone(),
-            flag: run.run.flag.clone(),
-        });
+    let same = |a: &ArmPlan, b: &ArmPlan| {
+        hashes(a) == hashes(b)
+            && a.by_role == b.by_role
+            && a.prefill_dispatches == b.prefill_dispatches
+            && a.second_turn_dispatches == b.second_turn_dispatches
+    };
+    let plans: Vec<(Arm, &ArmPlan)> = run.run.plans().collect();
+    for (at, (a, plan_a)) in plans.iter().enumerate() {
+        if let Some((b, _)) = (plans[at + 1..].iter()).find(|(_, plan)| same(plan_a, plan)) {
+            return Err(SummaryError::SameCode {
+                run: run.run.id.clone(),
+                arms: format!("{a} and {b}"),
+                flag: run.run.flag.clone(),
+            });
+        }
     }
     Ok(())
 }
@@ -72,11 +78,7 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
             sample.tokens
         ));
     }
-    let [a, b] = &run.run.arms;
-    let plan = match sample.arm {
-        Arm::A | Arm::Control => a,
-        Arm::B => b,
-    };
+    let plan = run.run.plan(sample.arm);
     let token_by_token = u64::from(plan.dispatches_per_token) * u64::from(tokens);
     let planned = match run.run.metric {
         Metric::Decode => token_by_token,

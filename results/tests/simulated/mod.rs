@@ -2,6 +2,8 @@
 //! here was measured, and nothing made by it belongs under `results/data/`.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod two_flags;
+
 use std::collections::BTreeMap;
 
 use results::record::{
@@ -84,15 +86,15 @@ impl World {
             if random.bits() & 1 == 1 {
                 order = order.map(|arm| match arm {
                     Arm::A => Arm::B,
-                    Arm::Control => Arm::Control,
                     Arm::B => Arm::A,
+                    Arm::Control | Arm::C | Arm::D => arm,
                 });
             }
             for (position, arm) in (0u8..).zip(order) {
                 let shift = match arm {
                     Arm::A => 0.0,
                     Arm::Control => self.control,
-                    Arm::B => self.effect,
+                    Arm::B | Arm::C | Arm::D => self.effect,
                 };
                 let noise = if self.heavy {
                     random.heavy()
@@ -109,7 +111,7 @@ impl World {
 }
 
 fn sample(run: &Run, block: u32, position: u8, arm: Arm, log: f64) -> Sample {
-    let plan = &run.arms[usize::from(arm == Arm::B)];
+    let plan = run.plan(arm);
     let spans: Vec<Span> = (0..run.decode_tokens / 4)
         .map(|part| {
             let context = run.prompt.tokens + 4 * part;
@@ -228,7 +230,7 @@ pub(crate) fn run() -> Run {
         budget_s: 90.0,
         metric: Metric::Decode,
         margin: 0.02,
-        arms: [
+        arms: vec![
             ArmPlan {
                 name: "splitk=0".to_owned(),
                 settings: text(&[("splitk", "0"), ("elem", "f16")]),

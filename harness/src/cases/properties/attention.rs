@@ -400,3 +400,30 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
     );
     Ok(())
 }
+
+/// A context of 8,192 positions, of which the last alone has weight: a loop that
+/// ends early is far off. The tree form makes some 500 rounds of its loops for
+/// every 32 positions.
+pub(super) fn long_context(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let case = Query {
+        spec: ModelSpec {
+            head_dim: 256,
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            rotary_dim: 256,
+            max_pages: 512,
+            ..model()
+        },
+        scores: Scores::Equal,
+        first_page: 0,
+        offset: 0,
+        seed: draw.seed,
+    };
+    let mut attended = case.attended(case.spec.max_context());
+    let last = attended.k.len() - case.spec.kv_dim();
+    for k in &mut attended.k[last..] {
+        // Eight times the others' score of 8.
+        *k *= 8.0;
+    }
+    require(cases::attention(bench, variant, &case.spec, &attended))
+}

@@ -1,0 +1,50 @@
+// Compiles WGSL texts with Tint, Dawn's compiler, on Dawn's null backend: no GPU
+// is opened. Standard input: a JSON list of texts. Standard output: for each text
+// a list of errors, each with its line (0 where none is named) and message.
+import { create } from 'webgpu';
+
+let input = '';
+for await (const part of process.stdin) {
+  input += part;
+}
+// Kept until the end: Dawn's threads outlive the object otherwise, and crash.
+const gpu = create(['backend=null']);
+const adapter = await gpu.requestAdapter();
+const device = await adapter.requestDevice({ requiredFeatures: ['shader-f16', 'subgroups'] });
+const faults = [];
+for (const code of JSON.parse(input)) {
+  faults.push(await faultsOf(code));
+}
+device.destroy();
+process.stdout.write(JSON.stringify(faults), () => process.exit(0));
+
+async function faultsOf(code) {
+  // The scope keeps Dawn from printing what is returned.
+  device.pushErrorScope('validation');
+  const module = device.createShaderModule({ code });
+  const { messages } = await module.getCompilationInfo();
+  const error = await device.popErrorScope();
+  const found = [];
+  for (const { type, lineNum, message } of messages) {
+    if (type === 'error') {
+      found.push({ line: lineNum, message });
+    } else if (type === 'info' && found.length > 0) {
+      // Tint tells the cause of an error in notes after it.
+      found[found.length - 1].message += `; line ${lineNum}: ${message}`;
+    }
+  }
+  if (found.length === 0 && error) {
+    found.push({ line: 0, message: error.message });
+  }
+  if (found.length > 0) {
+    return found;
+  }
+  // Sizes of workgroups and of their memory, and numbers of bindings.
+  try {
+    const compute = { module, entryPoint: 'main' };
+    await device.createComputePipelineAsync({ layout: 'auto', compute });
+    return [];
+  } catch (refused) {
+    return [{ line: 0, message: refused.message }];
+  }
+}
