@@ -87,7 +87,7 @@ const IDEAS: &[Idea] = &[
         Test("reference/tests/gguf.rs", "counts_beyond_the_file"), Test("reference/tests/gguf.rs", "alignment_is_a_power_of_two"), Test("reference/tests/gguf.rs", "impossible_dimensions"), Test("reference/tests/gguf.rs", "random_bytes_never_panic"),
     ]),
     idea("loop_limit", "ggml-org/llama.cpp#13813", "a driver skips the rounds of a loop beyond some tens of thousands", &[
-        Case("attention/attention/long_context"), Test("harness/src/expectations.rs", "every_row_names_a_case_once_and_says_why"),
+        Case("attention/attention/context_8192"), Test("harness/src/expectations.rs", "every_row_names_a_case_once_and_says_why"),
     ]),
     idea("ffn_f16", "zero-tvm", "fused_ffn accumulates in f16", &[Mutant("f16_accumulator"), Mutant("ffn_f16_product")]),
     idea("missing_barrier", "zero-tvm", "no barrier between a reduction and its reader", &[

@@ -284,7 +284,7 @@ fn two_flags_have_four_arms_three_verdicts_and_five_pictures() {
         "| **dispatches per token** | 214 | 244 | 214 | 244 |",
         "| `splitk \u{d7} fuseqk` | **INTERFERING**: ",
         "| A/A control, effect |",
-        "| D | `logits` |",
+        "| D | logits |",
         "](distribution.svg)",
         "](ratio.svg)",
         "](ratio-2.svg)",

@@ -111,14 +111,15 @@ impl Case {
 
     /// The seeds that a test runs it with: `drawn` of them where a seed draws
     /// another case, else one. A form is drawn fully in q4f16_1 and f16, a share of
-    /// that in every other format or type, and once in another format and type.
+    /// that in every other format or type, and once in another format and type or,
+    /// for several vectors, in another format.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
         let variant = self.variant;
         let share = match (variant.in_base_format(), variant.elem.max(variant.out)) {
             (true, Elem::F16) => 1,
             (true, Elem::F32) => 4,
-            (false, Elem::F16) => 8,
-            (false, Elem::F32) => drawn.max(1),
+            (false, Elem::F16) if !variant.is_batched() => 8,
+            (false, Elem::F16 | Elem::F32) => drawn.max(1),
         };
         let count = match self.holds {
             Holds::Property(property) if property.drawn => drawn.div_ceil(share),

@@ -107,7 +107,12 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::QkvFused, qkv_fused),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
-    fixed("long_context", Role::Attention, long_context),
+    fixed("context_2048", Role::Attention, |b, v, d| {
+        long_context(b, v, d, 128)
+    }),
+    fixed("context_8192", Role::Attention, |b, v, d| {
+        long_context(b, v, d, 512)
+    }),
     fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),

@@ -401,17 +401,22 @@ pub(super) fn page_order(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
     Ok(())
 }
 
-/// A context of 8,192 positions, of which the last alone has weight: a loop that
-/// ends early is far off. The tree form makes some 500 rounds of its loops for
-/// every 32 positions.
-pub(super) fn long_context(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+/// A context of many pages, of which the last position alone has weight: a loop that
+/// ends early is far off. For every 32 positions an invocation of the tree form makes
+/// some 600 rounds of its loops, one of the row form some 260.
+pub(super) fn long_context(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    draw: Draw,
+    pages: usize,
+) -> Result<()> {
     let case = Query {
         spec: ModelSpec {
             head_dim: 256,
             num_attention_heads: 1,
             num_key_value_heads: 1,
             rotary_dim: 256,
-            max_pages: 512,
+            max_pages: pages,
             ..model()
         },
         scores: Scores::Equal,

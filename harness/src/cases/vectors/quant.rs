@@ -8,7 +8,7 @@ use crate::cases::{
 };
 use anyhow::{Context as _, Result, ensure};
 use half::{bf16, f16};
-use kernels::{QuantFormat, Variant};
+use kernels::{Elem, QuantFormat, Variant};
 use reference::{Packed, golden::Golden, matrix::ScaleValues, numerics::widen};
 
 /// A golden matrix and its dequantised weights.
@@ -124,14 +124,25 @@ pub(super) fn embedding(bench: &mut Bench<'_>, variant: Variant, golden: &Golden
     Ok(())
 }
 
-/// Every product that the variant can form, of golden activations where there are
-/// any.
+/// Matrices that are multiplied in another format than q4f16_1 or type than f16;
+/// each is compiled for.
+const FEW: usize = 2;
+
+/// Every product that the variant can form, or some, of golden activations where
+/// there are any.
 pub(super) fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
     let format = variant.format.context("a format of weights")?;
     let step = variant.k_step();
+    let most = match (variant.in_base_format(), variant.elem) {
+        (true, Elem::F16) => usize::MAX,
+        (true | false, Elem::F16 | Elem::F32) => FEW,
+    };
     let mut values = Values(1);
     let mut run = 0;
     for mut case in matrices(golden, format)? {
+        if run == most {
+            break;
+        }
         let name = || case.name.clone();
         let products: Vec<(Vec<f32>, Vec<f32>)> = match golden.f32(&format!("{}.x", case.name)) {
             Ok(x) => {
@@ -162,9 +173,11 @@ pub(super) fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, golden: &Gold
         for (i, (x, y)) in products.into_iter().enumerate() {
             let judged = cases::int4_matmul(bench, variant, &case.w, &x)?;
             require(&judged, "out", &y).with_context(|| format!("{} x {i}", name()))?;
-            run += 1;
         }
+        run += 1;
     }
-    ensure!(run > 0, "no golden matrix is as wide as {variant} needs");
+    // The narrow loads take every shape, the wide ones one at least.
+    let least = if step <= 64 { FEW } else { 1 };
+    ensure!(run >= least, "only {run} golden matrices multiplied");
     Ok(())
 }
