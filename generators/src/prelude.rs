@@ -26,6 +26,13 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         variant.threads(),
         consts::render(variant, spec)
     );
+    if variant
+        .bindings()
+        .any(|b| b.element == Some(Element::Output))
+    {
+        let out = variant.elem.max(variant.out);
+        let _ = writeln!(text, "alias Out = {};", out.name());
+    }
     uniform(variant, &mut text);
     for (number, binding) in variant.bindings().enumerate() {
         if variant.in_texture(binding) {

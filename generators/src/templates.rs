@@ -18,10 +18,12 @@ struct Params {
     id: String,
     /// `tree`, `row`, `subgroup` or `gemm`.
     reduce: &'static str,
+    /// Outputs of a workgroup of the subgroup form.
+    tile: usize,
     /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
-    /// How activations are loaded beside packed weights: `scalar`, `vec4`, `packed` or
-    /// `broadcast`.
+    /// How activations are loaded beside packed weights: `scalar`, `vec4`, `shared`,
+    /// `packed` or `broadcast`.
     x: &'static str,
     /// `one`, `four` or `dynamic`.
     batch: &'static str,
@@ -49,6 +51,10 @@ struct Params {
 
 /// Name and text of each template.
 pub(crate) const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "argmax.wgsl.tera",
+        include_str!("../templates/argmax.wgsl.tera"),
+    ),
     (
         "attention.wgsl.tera",
         include_str!("../templates/attention.wgsl.tera"),
@@ -102,6 +108,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/quant/weights.wgsl.tera"),
     ),
     (
+        "reduce/subgroup.wgsl.tera",
+        include_str!("../templates/reduce/subgroup.wgsl.tera"),
+    ),
+    (
         "tokens.wgsl.tera",
         include_str!("../templates/tokens.wgsl.tera"),
     ),
@@ -149,6 +159,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Reduce::Gemm => "gemm",
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
+        tile: variant.tile.outputs(),
         load: match variant.load {
             Load::Word => "word",
             Load::Vec2 => "vec2",
@@ -159,6 +170,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             (_, Load::Texture) => "broadcast",
             (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
+            (Reduce::Subgroup, _) if variant.role == Role::FusedFfn => "shared",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
@@ -235,6 +247,7 @@ mod tests {
         let params = Params {
             id: String::new(),
             reduce: "",
+            tile: 0,
             load: "",
             x: "",
             batch: "",
@@ -258,8 +271,8 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "load", "x", "batch", "tokens", "out", "kv", "expert", "k_step",
-            "format", "codes", "eights", "affine", "scale",
+            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "kv", "expert",
+            "k_step", "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

@@ -121,8 +121,11 @@ type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let form = match variant.reduce {
         Reduce::Row | Reduce::Gemm => Accumulation::serial(k),
-        Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup => {
+        Reduce::Tree | Reduce::Elementwise => {
             Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())
+        }
+        Reduce::Subgroup => {
+            Accumulation::any_order(k, variant.threads(), 8 * variant.eights_per_load())
         }
     };
     if variant.format.is_some_and(QuantFormat::is_affine) {
@@ -136,6 +139,14 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
 pub fn store(variant: Variant) -> Store {
     match variant.elem {
         Elem::F16 => Store::F16,
+        Elem::F32 => Store::F32,
+    }
+}
+
+/// How a variant stores a product or a logit.
+pub fn output_store(variant: Variant) -> Store {
+    match variant.out {
+        Elem::F16 => store(variant),
         Elem::F32 => Store::F32,
     }
 }
@@ -165,8 +176,13 @@ pub fn qkv_form(variant: Variant, k: usize) -> qkv_fused::QkvForm {
 }
 
 /// How attention adds the products of one score.
-pub const fn score_form(head_dim: usize) -> Accumulation {
-    Accumulation::serial(head_dim)
+pub fn score_form(variant: Variant, head_dim: usize) -> Accumulation {
+    match variant.reduce {
+        Reduce::Row | Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => {
+            Accumulation::serial(head_dim)
+        }
+        Reduce::Subgroup => Accumulation::any_order(head_dim, variant.threads(), 1),
+    }
 }
 
 fn exact(values: Vec<f64>) -> Expected {
@@ -268,7 +284,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let x = act(bound(1)).chunks_exact(w.k).take(count);
             let expected = x.map(|x| match variant.role {
                 Role::FusedFfn => fused_ffn::expected(w, x, sum, store(variant)),
-                _ => int4_matmul::expected(w, x, sum, store(variant)),
+                _ => int4_matmul::expected(w, x, sum, output_store(variant)),
             });
             let mut found = act(bound(0)).to_vec();
             if let Some(rows) = dispatch.rows() {
@@ -447,7 +463,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 attention::expected(act(bound(0)), &k, &v, shape, form)
             } else {
                 let parts = dispatch.grid[0] as usize;
-                let score = score_form(spec.head_dim);
+                let score = score_form(variant, spec.head_dim);
                 let merges = merges(variant);
                 attention_splitk::expected(act(bound(0)), &k, &v, shape, parts, score, merges)
             };
@@ -587,7 +603,7 @@ fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>;
 /// How an attention kernel that gives its output whole computes it.
 pub fn attention_form(variant: Variant, head_dim: usize) -> attention::AttentionForm {
     attention::AttentionForm {
-        score: score_form(head_dim),
+        score: score_form(variant, head_dim),
         merges: merges(variant),
         kv: variant.role.kv_format().unwrap_or(KvFormat::Plain),
         store: store(variant),
@@ -768,7 +784,7 @@ pub struct Greedy {
 pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<Greedy> {
     let steps = expected.tokens.len() - 1;
     let elem = arm.decode.plan.elem;
-    let mut found = engine.logits(elem)?;
+    let mut found = engine.logits(&arm.decode.plan)?;
     let mut found_token = engine.token()?;
     let mut all = Greedy {
         checks: Vec::new(),
@@ -797,7 +813,7 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<
         }
         engine.set_token(token);
         engine.decode(&arm.decode, expected.prompt.len() + step, 1)?;
-        found = engine.logits(elem)?;
+        found = engine.logits(&arm.decode.plan)?;
         found_token = engine.token()?;
     }
     let excusable = (2.0 * worst).min(logit_worst(elem));

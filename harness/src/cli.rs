@@ -13,7 +13,7 @@ use crate::{
     tint::Tint,
 };
 use ::kernels::{
-    Features, ModelSpec, Phase, Plan, Settings,
+    Features, ModelSpec, Phase, Plan, Settings, Variant,
     flag::{Choices, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
@@ -314,6 +314,18 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
     let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, &settings)?;
     checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
     let failed = checks.iter().filter(|c| !c.passed).count();
+    // What these kernels do with subgroups of another size is not known from here.
+    let subgroups = arm
+        .decode
+        .plan
+        .variants()
+        .iter()
+        .any(Variant::uses_subgroups);
+    let unrun_sizes = if subgroups {
+        gpu.features.other_subgroup_sizes()
+    } else {
+        vec![]
+    };
     let document = json!({
         "model": weights.spec().id,
         "title": weights.provenance().title,
@@ -322,6 +334,7 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
         "cases": checks.len(),
         "passed": checks.len() - failed,
         "failed": failed,
+        "unrun_subgroup_sizes": unrun_sizes,
         "checks": checks,
     });
     let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
@@ -335,6 +348,9 @@ fn run_check(args: &CheckArgs) -> Result<u8> {
             c.worst_ratio,
             c.note.as_ref().map_or(String::new(), |n| format!(": {n}"))
         ));
+    }
+    if !unrun_sizes.is_empty() {
+        text.push_str(&format!("unrun: subgroups of {unrun_sizes:?}\n"));
     }
     text.push_str(&format!(
         "{} passed, {failed} failed",

@@ -405,7 +405,7 @@ fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<
             (Pass::Decode, Some(cached)) => cached,
             (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
         };
-        let logits_found = engine.logits(program.plan.elem)?;
+        let logits_found = engine.logits(&program.plan)?;
         let check = logits("logits", &logits_found, expected, 0.0, program.plan.elem);
         rows.push(logits_comparison(
             pass,

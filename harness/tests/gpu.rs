@@ -81,10 +81,15 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             .map(|&x| f64::from(x))
             .collect();
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
-        for (choice, elem) in [("elem=f16", Elem::F16), ("elem=f32", Elem::F32)] {
+        for (choice, elem) in [
+            ("elem=f16", Elem::F16),
+            ("elem=f32", Elem::F32),
+            ("sg=1", Elem::F16),
+            ("logits=f32", Elem::F16),
+        ] {
             let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
             engine.prefill_whole(&arm.prefill, &ids).expect("prefill");
-            let found = engine.logits(elem).expect("logits");
+            let found = engine.logits(&arm.decode.plan).expect("logits");
             let check = check::logits(prompt, &found, &last, 0.0, elem);
             assert!(check.passed, "{prompt} {choice}: {:?}", check.note);
         }
@@ -98,23 +103,24 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
         return;
     };
     let llama: [&[&str]; 9] = [
+        &["sg=1", "splitk=4"],
+        &["sg=1", "matmul=tiled8", "qkvtile=1", "elem=f32", "splitk=0"],
         &["splitk=0"],
-        &["splitk=8"],
         &["rowwise=0", "splitk=2"],
-        &["rowwise=1", "splitk=16"],
-        &["elem=f32", "splitk=2"],
+        &["rowwise=1", "logits=f32", "splitk=16"],
         &["elem=f32", "rowwise=0"],
         &["elem=f32", "kv8=1"],
         &["rowwise=0", "kv8=1"],
         &["rowwise=1", "kv8=1"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), &llama);
-    let qwen3: [&[&str]; 7] = [
+    let qwen3: [&[&str]; 8] = [
+        &["sg=1"],
+        &["sg=1", "matmul=scalar", "logits=f32", "splitk=0"],
         &["splitk=0"],
         &["fuseqk=0"],
         &["rowwise=0", "splitk=2"],
         &["rowwise=1", "fuseqk=0", "splitk=16"],
-        &["elem=f32"],
         &["elem=f32", "rowwise=0", "fuseqk=0"],
         &["kv8=1"],
     ];
@@ -145,8 +151,7 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
                     );
                 }
             }
-            let elem = arm.decode.plan.elem;
-            logits.push((choices, engine.logits(elem).expect("logits")));
+            logits.push((choices, engine.logits(&arm.decode.plan).expect("logits")));
         }
     }
     let (identity, shuffled) = logits.split_at(all.len());
@@ -170,6 +175,7 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
     for choices in [
         &["rowwise=1", "splitk=0"][..],
         &["vec4=1", "vec4h=1", "fuseqk=0"],
+        &["sg=1", "vec4=1"],
     ] {
         let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
         engine
@@ -301,7 +307,7 @@ fn a_snapshot_restores_the_cache_of_each_arm() {
         engine.set_token(first[index]);
         let program = [&plain.decode, &int8.decode][index];
         engine.decode(program, prompt.len(), 8).expect("decode");
-        engine.logits(Elem::F16).expect("logits")
+        engine.logits(&program.plan).expect("logits")
     };
     let before = [continued(0), continued(1)];
     for arm in [&plain, &int8] {
@@ -555,7 +561,7 @@ fn a_chunk_gives_the_bits_of_its_tokens() {
         // Two chunks of 8, and one off the tile.
         let prompt: Vec<u32> = (0..21).map(|i| i * 71 % 1003).collect();
         for form in [
-            &["rowwise=0", "vec4=0"][..],
+            &["rowwise=0", "sg=0", "vec4=0"][..],
             &["rowwise=1", "texture=0"],
             &["rowwise=1", "texture=1"],
         ] {
@@ -568,7 +574,7 @@ fn a_chunk_gives_the_bits_of_its_tokens() {
                 engine.memory.fill_kv(&gpu, &zeros).expect("filled");
                 let done = engine.prefill_whole(&arm.prefill, &prompt);
                 assert_eq!(done.expect("prefill").tokens, prompt.len(), "{choices:?}");
-                let logits = engine.logits(Elem::F16).expect("logits");
+                let logits = engine.logits(&arm.decode.plan).expect("logits");
                 seen.push((caches(&engine), logits, engine.token().expect("a token")));
             }
             assert!(seen[0] == seen[1], "{form:?}: chunks of 8 give other bits");
@@ -594,20 +600,20 @@ fn a_prompt_reuses_what_the_cache_holds_of_it() {
         (done.reused, done.tokens)
     };
     assert_eq!(work(&on, &first), (0, 19), "the cache is empty");
-    let whole = engine.logits(Elem::F16).expect("logits");
+    let whole = engine.logits(&on.decode.plan).expect("logits");
     assert_eq!(work(&on, &first), (18, 1), "the last token runs again");
     assert_eq!(
-        engine.logits(Elem::F16).expect("logits"),
+        engine.logits(&on.decode.plan).expect("logits"),
         whole,
         "to the bit"
     );
     let mut other = first.clone();
     other[11] = 5;
     assert_eq!(work(&on, &other), (11, 8), "from the first difference on");
-    let found = engine.logits(Elem::F16).expect("logits");
+    let found = engine.logits(&on.decode.plan).expect("logits");
     assert_eq!(work(&off, &other), (0, 19), "the flag is off");
     assert_eq!(
-        engine.logits(Elem::F16).expect("logits"),
+        engine.logits(&on.decode.plan).expect("logits"),
         found,
         "to the bit"
     );
@@ -618,7 +624,7 @@ fn a_prompt_reuses_what_the_cache_holds_of_it() {
     let reply = engine.generated(18, 7).expect("the reply");
     let second = [&first[..], &reply, &[3, 14, 15]].concat();
     assert_eq!(work(&on, &second), (25, 4), "its last token was not fed");
-    let found = engine.logits(Elem::F16).expect("logits");
+    let found = engine.logits(&on.decode.plan).expect("logits");
     let expected = check::Expectation::new(&weights, &second, 0, &settings(&gpu, &[]));
     let expected = expected.expect("reference");
     let check = check::logits(
@@ -681,7 +687,7 @@ fn a_head_in_parts_gives_the_same_logits() {
                     .expect("prefill");
                 seen.push((
                     chunk,
-                    engine.logits(Elem::F16).expect("logits"),
+                    engine.logits(&arm.decode.plan).expect("logits"),
                     engine.token().expect("a token"),
                 ));
                 engine.set_token(3071);

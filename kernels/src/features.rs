@@ -22,7 +22,21 @@ pub struct Features {
     pub max_texture_dimension_2d: u32,
 }
 
+/// The subgroup sizes that WGSL allows, in invocations.
+pub const SUBGROUP_SIZES: [u32; 6] = [4, 8, 16, 32, 64, 128];
+
 impl Features {
+    /// The subgroup sizes that kernels which use them cannot be run at here.
+    pub fn other_subgroup_sizes(&self) -> Vec<u32> {
+        let here = |size: &u32| {
+            let range = self.subgroup_size.map(|(least, most)| least..=most);
+            range.is_some_and(|range| range.contains(size))
+        };
+        let mut sizes = SUBGROUP_SIZES.to_vec();
+        sizes.retain(|size| !here(size));
+        sizes
+    }
+
     /// The published feature set: a GPU with f16 and subgroups of 32, WebGPU's
     /// default dispatch limit. `plan` resolves against it when no adapter is asked.
     pub const PUBLISHED: Self = Self {

@@ -1,7 +1,15 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
-use crate::{Elem, features::Features, kv::KvFormat, plan::MAX_CHUNK, suggest};
+use crate::{
+    features::Features,
+    kv::KvFormat,
+    plan::MAX_CHUNK,
+    quant::{Elem, QuantFormat},
+    role::Role,
+    suggest,
+    variants::{Load, Reduce, Tile, Variant},
+};
 use serde::{Serialize, Serializer};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,10 +103,58 @@ pub struct Flag {
     pub values: Values,
     /// Its value on an adapter when nobody chose.
     pub default: fn(&Features) -> Value,
+    /// Flags that must be on for it to do anything; it is off where one is not.
+    pub needs: &'static [&'static str],
+    /// A flag whose explicit choice it takes over where nobody chose it.
+    pub follows: Option<&'static str>,
     /// Flags that cannot be on beside it.
     pub excludes: &'static [&'static str],
+    /// The value that a variant asks of it; `None` where it has no say.
+    pub selects: fn(&Variant) -> Option<Value>,
     /// What an A/B of it is judged on.
     pub metric: Metric,
+}
+
+/// A row without relations to others, which is off and judged on decoded tokens.
+const PLAIN: Flag = Flag {
+    name: "",
+    doc: "",
+    values: Values::Switch,
+    default: |_| Value::Off,
+    needs: &[],
+    follows: None,
+    excludes: &[],
+    selects: |_| None,
+    metric: Metric::Decode,
+};
+
+const fn switch(on: bool) -> Value {
+    if on { Value::On } else { Value::Off }
+}
+
+/// [`Value::On`] for the variants that a switch selects.
+const fn on_if(selected: bool) -> Option<Value> {
+    if selected { Some(Value::On) } else { None }
+}
+
+/// Subgroup forms are the default wherever they run, save on a CPU adapter, whose
+/// lanes want to be rows.
+const fn sg_default(features: &Features) -> Value {
+    switch(features.subgroup_size.is_some() && !features.cpu)
+}
+
+fn is_subgroup(variant: &Variant, roles: &[Role]) -> bool {
+    variant.reduce == Reduce::Subgroup && roles.contains(&variant.role)
+}
+
+/// Whether it is an `int4_matmul` of this load that is no row form.
+fn is_matmul_load(variant: &Variant, load: Load) -> bool {
+    let strided = !matches!(variant.reduce, Reduce::Row | Reduce::Gemm);
+    variant.role == Role::Int4Matmul && strided && variant.load == load
+}
+
+fn is_affine(variant: &Variant) -> bool {
+    variant.format.is_some_and(QuantFormat::is_affine)
 }
 
 /// Every flag.
@@ -109,50 +165,145 @@ pub const FLAGS: &[Flag] = &[
         values: Values::Count(2, 16),
         default: |_| Value::Count(8),
         excludes: &["kv8"],
-        metric: Metric::Decode,
+        selects: |v| {
+            let parts = matches!(v.role, Role::AttentionSplitk | Role::AttentionCombine);
+            parts.then_some(Value::Count(8))
+        },
+        ..PLAIN
     },
     Flag {
         name: "rowwise",
         doc: "int4_matmul, qkv_fused and fused_ffn with eight output rows per invocation, attention \
               with one position per invocation, 16-byte loads, no reduction across invocations; \
               the default on CPU adapters",
-        values: Values::Switch,
-        default: |features| {
-            if features.cpu { Value::On } else { Value::Off }
-        },
-        excludes: &["vec4", "vec4h"],
-        metric: Metric::Decode,
+        default: |features| switch(features.cpu),
+        excludes: &["vec4", "vec4h", "vec4aff", "sg"],
+        selects: |v| on_if(v.reduce == Reduce::Row),
+        ..PLAIN
     },
     Flag {
         name: "texture",
         doc: "the row form loads weights from 2-D textures and shares activations in a subgroup; \
               the default on CPU adapters",
-        values: Values::Switch,
-        default: |features| {
-            if features.cpu { Value::On } else { Value::Off }
+        default: |features| switch(features.cpu),
+        needs: &["rowwise"],
+        selects: |v| on_if(v.load == Load::Texture),
+        ..PLAIN
+    },
+    Flag {
+        name: "sg",
+        doc: "the family of subgroup forms, of any subgroup size; the default where the adapter has \
+              subgroups and is no CPU",
+        default: sg_default,
+        excludes: &["rowwise"],
+        selects: |v| on_if(v.reduce == Reduce::Subgroup),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgqkv",
+        doc: "qkv_fused adds by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused])),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgffn",
+        doc: "fused_ffn adds by subgroup, four units per workgroup, activations in workgroup memory",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::FusedFfn])),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgattn",
+        doc: "attention, whole and in parts, reduces by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::Attention, Role::AttentionSplitk])),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgargmax",
+        doc: "argmax reduces by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::Argmax])),
+        ..PLAIN
+    },
+    Flag {
+        name: "matmul",
+        doc: "rows of a workgroup of int4_matmul: one (scalar), or with sg four (tiled) or eight \
+              (tiled8) that share their activations",
+        values: Values::Names(MATMUL),
+        default: |features| named(MATMUL, sg_default(features).count() as usize),
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| {
+            let at = match v.tile {
+                Tile::One => 0,
+                Tile::Two | Tile::Four => 1,
+                Tile::Eight => 2,
+            };
+            is_subgroup(v, &[Role::Int4Matmul]).then_some(named(MATMUL, at))
         },
-        excludes: &[],
-        metric: Metric::Decode,
+        ..PLAIN
     },
     Flag {
         name: "vec4",
         doc: "int4_matmul loads 32 weights at once; needs K % 1024 == 0",
-        values: Values::Switch,
-        default: |features| {
-            if features.cpu { Value::Off } else { Value::On }
-        },
+        default: |features| switch(!features.cpu),
         excludes: &["rowwise"],
-        metric: Metric::Decode,
+        selects: |v| on_if(is_matmul_load(v, Load::Vec4)),
+        ..PLAIN
     },
     Flag {
         name: "vec4h",
         doc: "int4_matmul loads 16 weights at once where vec4 cannot; needs K % 512 == 0",
-        values: Values::Switch,
-        default: |features| {
-            if features.cpu { Value::Off } else { Value::On }
-        },
+        default: |features| switch(!features.cpu),
+        follows: Some("vec4"),
         excludes: &["rowwise"],
-        metric: Metric::Decode,
+        selects: |v| on_if(is_matmul_load(v, Load::Vec2) && !is_affine(v)),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4aff",
+        doc: "the same for affine formats, whose only wide load it is",
+        default: |features| switch(!features.cpu),
+        follows: Some("vec4"),
+        excludes: &["rowwise"],
+        selects: |v| on_if(is_matmul_load(v, Load::Vec2) && is_affine(v)),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4qkv",
+        doc: "qkv_fused by subgroup loads 32 weights at once; needs D % 1024 == 0",
+        default: sg_default,
+        needs: &["sgqkv"],
+        follows: Some("sgqkv"),
+        excludes: &["qkvtile"],
+        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused]) && v.load == Load::Vec4),
+        ..PLAIN
+    },
+    Flag {
+        name: "qkvtile",
+        doc: "qkv_fused by subgroup with two pairs of rows per workgroup, which share activations",
+        needs: &["sgqkv"],
+        excludes: &["vec4qkv"],
+        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused]) && v.tile != Tile::One),
+        ..PLAIN
+    },
+    Flag {
+        name: "logits",
+        doc: "type of the logits that the head gives and argmax reads",
+        values: Values::Names(ELEMENTS),
+        default: |_| named(ELEMENTS, 0),
+        selects: |v| (v.out == Elem::F32).then_some(named(ELEMENTS, 1)),
+        ..PLAIN
     },
     Flag {
         name: "chunk",
@@ -160,52 +311,56 @@ pub const FLAGS: &[Flag] = &[
               tokens; off, token by token (prefill)",
         values: Values::Count(2, MAX_CHUNK as u32),
         default: |_| Value::Count(MAX_CHUNK as u32),
-        excludes: &[],
+        selects: |v| v.is_of_chunk().then_some(Value::Count(MAX_CHUNK as u32)),
         metric: Metric::Prefill,
+        ..PLAIN
     },
     Flag {
         name: "gemm",
         doc: "matrices multiply a chunk in tiles of 32 tokens by 32 rows, staged in workgroup \
               memory, and the feed-forward layer in two dispatches (prefill); needs chunk",
-        values: Values::Switch,
-        default: |_| Value::Off,
-        excludes: &[],
+        needs: &["chunk"],
+        selects: |v| on_if(v.reduce == Reduce::Gemm),
         metric: Metric::Prefill,
+        ..PLAIN
     },
     Flag {
         name: "reuse",
         doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
-        values: Values::Switch,
         default: |_| Value::On,
-        excludes: &[],
         metric: Metric::SecondTurn,
+        ..PLAIN
     },
     Flag {
         name: "fuseqk",
         doc: "QK-norm, RoPE and KV append in one dispatch (decode); needs a model with QK-norm",
-        values: Values::Switch,
         default: |_| Value::On,
         excludes: &["kv8"],
-        metric: Metric::Decode,
+        selects: |v| on_if(v.role == Role::QkNormRopeAppend),
+        ..PLAIN
     },
     Flag {
         name: "kv8",
         doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
               dispatch per layer",
-        values: Values::Switch,
-        default: |_| Value::Off,
         excludes: &["splitk", "fuseqk"],
-        metric: Metric::Decode,
+        selects: |v| on_if(v.role == Role::QkvFusedScratch || v.is_of_int8()),
+        ..PLAIN
     },
     Flag {
         name: "elem",
         doc: "type of activations, KV cache and gammas; sums are f32 in either",
-        values: Values::Names(&["f16", "f32"]),
-        default: |features| named(&["f16", "f32"], if features.shader_f16 { 0 } else { 1 }),
-        excludes: &[],
-        metric: Metric::Decode,
+        values: Values::Names(ELEMENTS),
+        default: |features| named(ELEMENTS, usize::from(!features.shader_f16)),
+        selects: |v| Some(named(ELEMENTS, usize::from(v.elem == Elem::F32))),
+        ..PLAIN
     },
 ];
+
+/// Values of `matmul`.
+const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
+/// Values of `elem` and `logits`.
+const ELEMENTS: &[&str] = &["f16", "f32"];
 
 /// Names that look like flags but set up a run instead of selecting a kernel.
 pub const SETTINGS: &[&str] = &["ctx", "layers", "model", "profile", "sig"];
@@ -291,6 +446,36 @@ impl Flag {
         };
         [self.off(), on]
     }
+
+    /// Whether this value selects the variant, as far as the flag has a say.
+    pub fn takes(&self, variant: &Variant, value: Value) -> bool {
+        (self.selects)(variant).is_none_or(|asked| match self.values {
+            Values::Count(..) => asked.is_on() == value.is_on(),
+            Values::Switch | Values::Names(_) => asked == value,
+        })
+    }
+}
+
+/// The choices that select a variant where every other flag is off: what it asks of
+/// each, and what those need.
+pub fn choices_for(variant: &Variant) -> Choices {
+    let mut choices: Choices = FLAGS
+        .iter()
+        .map(|flag| {
+            let asked = (flag.selects)(variant);
+            (flag.name, asked.unwrap_or(flag.off()))
+        })
+        .collect();
+    let mut on: Vec<&'static Flag> = FLAGS.iter().filter(|f| choices[f.name].is_on()).collect();
+    while let Some(flag) = on.pop() {
+        for need in flag.needs.iter().filter_map(|name| Flag::find(name).ok()) {
+            if !choices[need.name].is_on() {
+                choices.insert(need.name, need.first_on());
+                on.push(need);
+            }
+        }
+    }
+    choices
 }
 
 const fn named(names: &'static [&'static str], at: usize) -> Value {
@@ -333,50 +518,82 @@ pub fn parse_choice(text: &str, choices: &mut Choices) -> Result<(), FlagError> 
 pub struct Settings {
     values: BTreeMap<&'static str, Value>,
     explicit: BTreeSet<&'static str>,
-    /// Flags that were on by default and are off beside an explicit choice.
+    /// Flags that were on by default and are off beside an explicit choice; those
+    /// that need them are off with them.
     pub notes: Vec<String>,
 }
 
 impl Settings {
-    /// Fills in defaults around explicit choices. A default gives way to an
-    /// explicit choice that excludes it; two explicit choices that exclude each
-    /// other are an error.
+    /// Fills in defaults around explicit choices. A default follows the explicit
+    /// choice of the flag it follows, gives way to one that excludes it, and is off
+    /// without what it needs. Two explicit choices that exclude each other, and one
+    /// whose need is off, are errors.
     ///
     /// # Errors
     /// Names the two flags.
     pub fn resolve(features: &Features, choices: &Choices) -> Result<Self, FlagError> {
-        let mut values: BTreeMap<_, _> = FLAGS
-            .iter()
-            .map(|f| (f.name, (f.default)(features)))
-            .collect();
-        // vec4h follows vec4: switching the wider load off alone leaves scalar loads.
-        if choices.get("vec4") == Some(&Value::Off) && !choices.contains_key("vec4h") {
-            values.insert("vec4h", Value::Off);
-        }
-        values.extend(choices);
-        let mut notes = Vec::new();
+        let mut settings = Self {
+            values: BTreeMap::new(),
+            explicit: choices.keys().copied().collect(),
+            notes: Vec::new(),
+        };
+        // What is followed stands in front of what follows it.
+        let mut led = choices.clone();
         for flag in FLAGS {
-            let chosen_on = choices.get(flag.name).is_some_and(|v| v.is_on());
-            if !chosen_on {
+            let leader = flag.follows.and_then(|other| led.get(other)).copied();
+            if let (Some(leader), false) = (leader, led.contains_key(flag.name)) {
+                let value = if leader.is_on() {
+                    flag.first_on()
+                } else {
+                    flag.off()
+                };
+                led.insert(flag.name, value);
+            }
+            let value = led.get(flag.name).copied();
+            let value = value.unwrap_or_else(|| (flag.default)(features));
+            settings.values.insert(flag.name, value);
+        }
+        for flag in FLAGS {
+            if !settings.demands(flag.name) {
                 continue;
             }
             for &other in flag.excludes {
-                if choices.get(other).is_some_and(|v| v.is_on()) {
+                if settings.demands(other) {
                     return Err(FlagError::Excluded {
                         first: flag.name,
                         second: other,
                     });
                 }
-                if values.insert(other, Value::Off).is_some_and(Value::is_on) {
-                    notes.push(format!("{other} is off: {} excludes it", flag.name));
+                if settings.switch_off(other) {
+                    settings
+                        .notes
+                        .push(format!("{other} is off: {} excludes it", flag.name));
                 }
             }
         }
-        Ok(Self {
-            values,
-            explicit: choices.keys().copied().collect(),
-            notes,
-        })
+        for flag in FLAGS {
+            let off = |need: &&&str| !settings.get(need).is_on();
+            let Some(need) = flag.needs.iter().find(off) else {
+                continue;
+            };
+            if !settings.get(flag.name).is_on() {
+                continue;
+            }
+            if settings.demands(flag.name) {
+                return Err(FlagError::Needs {
+                    flag: flag.name,
+                    need,
+                });
+            }
+            settings.switch_off(flag.name);
+        }
+        Ok(settings)
+    }
+
+    /// Switches a default off; whether it was on.
+    fn switch_off(&mut self, name: &'static str) -> bool {
+        let off = Flag::find(name).map_or(Value::Off, Flag::off);
+        self.values.insert(name, off).is_some_and(Value::is_on)
     }
 
     /// The value of a flag.
@@ -461,6 +678,14 @@ pub enum FlagError {
         /// The other.
         second: &'static str,
     },
+    /// An explicit choice without what it needs.
+    #[error("flag {flag} does nothing while {need} is off; choose {need} too")]
+    Needs {
+        /// The flag.
+        flag: &'static str,
+        /// What it needs.
+        need: &'static str,
+    },
 }
 
 #[cfg(test)]
@@ -494,6 +719,10 @@ mod tests {
                 "{} is no setting",
                 flag.name
             );
+            for other in flag.needs.iter().chain(&flag.follows) {
+                let earlier = FLAGS[..i].iter().any(|f| f.name == *other);
+                assert!(earlier, "{other} stands in front of {}", flag.name);
+            }
             for other in flag.excludes {
                 let other = Flag::find(other).expect("an excluded flag exists");
                 assert!(
@@ -523,6 +752,49 @@ mod tests {
         assert_eq!(
             settings.notes,
             ["rowwise is off: vec4 excludes it"],
+            "said so"
+        );
+    }
+
+    #[test]
+    fn a_family_follows_its_flag_and_a_choice_without_its_need_is_an_error() {
+        let family = ["sgqkv", "sgffn", "sgattn", "sgargmax", "matmul", "vec4qkv"];
+        let on = |features: &Features, texts: &[&str]| {
+            let settings = Settings::resolve(features, &choices(texts)).expect("no conflict");
+            family.map(|name| settings.get(name).is_on())
+        };
+        let gpu = Features::PUBLISHED;
+        assert_eq!(on(&gpu, &[]), [true; 6], "with subgroups");
+        let without = Features {
+            subgroup_size: None,
+            ..gpu
+        };
+        assert_eq!(on(&without, &[]), [false; 6], "without subgroups");
+        assert_eq!(on(&CPU, &[]), [false; 6], "a CPU");
+        assert_eq!(on(&CPU, &["sg"]), [true; 6], "chosen");
+        assert_eq!(on(&gpu, &["sg=0"]), [false; 6], "switched off");
+        assert_eq!(on(&gpu, &["rowwise"]), [false; 6], "excluded");
+        let [_, ffn, _, _, _, wide] = on(&gpu, &["sgqkv=0"]);
+        assert_eq!([ffn, wide], [true, false], "one role");
+        let scalar = Flag::find("matmul").expect("a flag").off();
+        let settings = Settings::resolve(&gpu, &choices(&["sg=0"])).expect("no conflict");
+        assert_eq!(settings.get("matmul"), scalar, "matmul");
+        for texts in [
+            &["sg=0", "sgffn"][..],
+            &["sg=0", "matmul=tiled8"],
+            &["rowwise", "sgargmax"],
+            &["sgqkv=0", "vec4qkv"],
+        ] {
+            let error = Settings::resolve(&gpu, &choices(texts)).expect_err("its need is off");
+            assert!(error.to_string().contains("does nothing while"), "{error}");
+        }
+        let both = choices(&["qkvtile", "vec4qkv"]);
+        let error = Settings::resolve(&gpu, &both).expect_err("shadowed");
+        assert!(error.to_string().contains("exclude each other"), "{error}");
+        let tile = Settings::resolve(&gpu, &choices(&["qkvtile"])).expect("a default gives way");
+        assert_eq!(
+            tile.notes,
+            ["vec4qkv is off: qkvtile excludes it"],
             "said so"
         );
     }

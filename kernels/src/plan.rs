@@ -9,12 +9,12 @@ mod weights;
 use crate::{
     Elem,
     features::Features,
-    flag::{Flag, Metric, Settings},
+    flag::{FLAGS, Flag, Metric, Settings},
     kv::{self, KvFormat},
     models::{Family, ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
-    variants::{ATTENTION_THREADS, Batch, FORMS, Form, Load, Reduce, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +92,8 @@ pub enum Activation {
     Ffn,
     /// Logits, `[V]`.
     Logits,
+    /// Logits in f32, `[V]`.
+    WideLogits,
 }
 
 /// Per-token state that lives on the GPU.
@@ -253,6 +255,18 @@ pub enum PlanError {
 }
 
 impl Plan {
+    /// The logits that its head gives, if it runs one.
+    pub fn logits(&self) -> Option<Activation> {
+        let head = self
+            .dispatches
+            .iter()
+            .find(|d| d.variant.role == Role::Argmax)?;
+        match head.buffers[..] {
+            [Buffer::Activation(logits), ..] => Some(logits),
+            _ => None,
+        }
+    }
+
     /// Builds the plan of one token.
     ///
     /// # Errors
@@ -331,8 +345,27 @@ impl Plan {
     }
 }
 
-/// Elements of an activation buffer for `tokens` tokens; their type is that of the
-/// plan, and f32 for [`Activation::Partials`].
+impl Activation {
+    /// Type of its elements where activations are of type `elem`.
+    pub const fn elem(self, elem: Elem) -> Elem {
+        match self {
+            Self::Partials | Self::WideLogits => Elem::F32,
+            Self::Normed
+            | Self::Residual(_)
+            | Self::Delta
+            | Self::Qkv
+            | Self::Q
+            | Self::K
+            | Self::V
+            | Self::Attention
+            | Self::GateUp
+            | Self::Ffn
+            | Self::Logits => elem,
+        }
+    }
+}
+
+/// Elements of an activation buffer for `tokens` tokens.
 pub fn activation_len(
     spec: &ModelSpec,
     activation: Activation,
@@ -349,7 +382,7 @@ pub fn activation_len(
         }
         Activation::GateUp => 2 * spec.intermediate_size,
         Activation::Ffn => spec.intermediate_size,
-        Activation::Logits => return spec.vocab_size,
+        Activation::Logits | Activation::WideLogits => return spec.vocab_size,
     };
     tokens * of_token
 }
@@ -393,12 +426,6 @@ const fn state(state: State) -> Buffer {
 impl Builder<'_> {
     fn forward(&mut self, phase: Phase, splits: usize) -> Result<(), PlanError> {
         let mut residual = 0;
-        if self.settings.get("gemm").is_on() && phase != Phase::Decode && !self.in_chunks {
-            self.refusals
-                .entry("gemm")
-                .or_default()
-                .push("it multiplies the tokens of a chunk, and chunk is 0".into());
-        }
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
@@ -482,64 +509,57 @@ impl Builder<'_> {
 
     /// Refuses explicit choices of flags judged on `metric` that selected nothing.
     fn refuse_unused_choices(&self, metric: Metric) -> Result<(), PlanError> {
-        for (&flag, reasons) in &self.refusals {
-            let judged_here = Flag::find(flag).is_ok_and(|flag| flag.metric == metric);
-            if judged_here && self.settings.demands(flag) && !self.used.contains(flag) {
-                let mut unique: Vec<String> = Vec::new();
-                for reason in reasons {
-                    if !unique.contains(reason) {
-                        unique.push(reason.clone());
-                    }
-                }
-                return Err(PlanError::Impossible {
-                    flag,
-                    model: self.spec.id.clone(),
-                    reasons: unique.join("; "),
-                });
+        for flag in FLAGS {
+            let judged_here = flag.metric == metric && self.settings.demands(flag.name);
+            if !judged_here || self.used.contains(flag.name) {
+                continue;
             }
+            let mut unique: Vec<String> = Vec::new();
+            for reason in self.refusals.get(flag.name).into_iter().flatten() {
+                if !unique.contains(reason) {
+                    unique.push(reason.clone());
+                }
+            }
+            if unique.is_empty() && metric != Metric::Decode {
+                // A prompt may have no use for it, however long another is.
+                continue;
+            }
+            if unique.is_empty() {
+                unique.push(format!(
+                    "a decoded token dispatches no form that it selects, in {} weights and {} \
+                     activations",
+                    self.spec.format.name(),
+                    self.settings.elem().name()
+                ));
+            }
+            return Err(PlanError::Impossible {
+                flag: flag.name,
+                model: self.spec.id.clone(),
+                reasons: unique.join("; "),
+            });
         }
         Ok(())
     }
 
     /// Vectors of a dispatch of a role in this plan, the first choice first.
-    const fn batches(&self, role: Role) -> &'static [Batch] {
+    fn batches(&self, role: Role) -> &'static [Batch] {
         match (role, self.in_chunks, self.tokens) {
-            (Role::Int4Matmul | Role::FusedFfn, true, 4) => &[Batch::Four, Batch::Dynamic],
+            (Role::Int4Matmul | Role::FusedFfn, true, 4) if !self.gemm() => {
+                &[Batch::Four, Batch::Dynamic]
+            }
             (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
             _ => &[Batch::One],
         }
     }
 
-    /// The base form of a role that reads no weights.
-    fn base(&self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        self.base_in(role, None, label)
+    /// The form of a role that reads no weights.
+    fn base(&mut self, role: Role, label: &str) -> Result<Variant, PlanError> {
+        self.choose(role, None, 0, label)
     }
 
-    /// The base form of a role for weights of `format`, refused where the adapter
-    /// cannot run it.
-    fn base_in(
-        &self,
-        role: Role,
-        format: Option<QuantFormat>,
-        label: &str,
-    ) -> Result<Variant, PlanError> {
-        let variant = Variant {
-            format,
-            elem: self.settings.elem(),
-            ..Variant::base(role)
-        };
-        match weights::check(variant, self.features, 0) {
-            Ok(()) => Ok(variant),
-            Err(reason) => Err(PlanError::NoVariant {
-                site: label.to_owned(),
-                role,
-                reasons: reason,
-            }),
-        }
-    }
-
-    /// The form of a role that the flags ask for and K (for attention, the head
-    /// dimension) and the format of its weights allow.
+    /// The last variant of a role in the table that every flag takes and that the
+    /// format of its weights and K (for attention, the head dimension; 0 where the
+    /// role has none) allow.
     fn choose(
         &mut self,
         role: Role,
@@ -547,63 +567,54 @@ impl Builder<'_> {
         k: usize,
         label: &str,
     ) -> Result<Variant, PlanError> {
-        let mut candidates: Vec<(Option<&'static str>, Reduce, Load)> = Vec::new();
-        if self.gemm() {
-            candidates.push((Some("gemm"), Reduce::Gemm, Load::Vec4));
-        }
-        let rowwise = self.settings.get("rowwise").is_on();
-        if self.settings.get("texture").is_on() {
-            if rowwise {
-                candidates.push((Some("texture"), Reduce::Row, Load::Texture));
-            } else {
-                self.refusals
-                    .entry("texture")
-                    .or_default()
-                    .push("it is a load of the row form and needs rowwise=1".into());
-            }
-        }
-        if rowwise {
-            candidates.push((Some("rowwise"), Reduce::Row, Load::Vec4));
-        }
-        if self.settings.get("vec4").is_on() {
-            candidates.push((Some("vec4"), Reduce::Tree, Load::Vec4));
-        }
-        if self.settings.get("vec4h").is_on() {
-            candidates.push((Some("vec4h"), Reduce::Tree, Load::Vec2));
-        }
-        candidates.push((None, Reduce::Tree, Load::Word));
+        self.choose_for(role, format, k, Elem::F16, label)
+    }
+
+    /// [`Self::choose`] where the role's product, or its logits, are of this type or
+    /// that of the activations, whichever is wider.
+    fn choose_for(
+        &mut self,
+        role: Role,
+        format: Option<QuantFormat>,
+        k: usize,
+        out: Elem,
+        label: &str,
+    ) -> Result<Variant, PlanError> {
+        let site = label.rsplit('.').next().unwrap_or(label);
+        let variants = self.batches(role).iter().flat_map(|&batch| {
+            let written = move |v: &&Variant| {
+                (v.role, v.batch, v.format, v.out) == (role, batch, format, out)
+            };
+            VARIANTS.iter().rev().filter(written)
+        });
+        let taken = |v: &&Variant| {
+            let value = |flag: &Flag| self.settings.get(flag.name);
+            FLAGS.iter().all(|flag| flag.takes(v, value(flag)))
+        };
         let mut reasons = Vec::new();
-        for (flag, reduce, load) in candidates {
-            let of_batch = |&batch: &Batch| {
-                let is = |form: &&Form| {
-                    (form.role, form.batch, form.reduce, form.load) == (role, batch, reduce, load)
-                };
-                FORMS.iter().find(is)
-            };
-            let Some(&form) = self.batches(role).iter().find_map(of_batch) else {
-                continue;
-            };
-            let variant = Variant {
-                form,
-                format,
-                elem: self.settings.elem(),
-            };
-            match weights::check(variant, self.features, k) {
+        for &variant in variants.filter(taken) {
+            let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();
+            let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
+            match variant.check(self.features, k) {
                 Ok(()) => {
-                    self.used.extend(flag);
+                    self.used.extend(asked);
                     return Ok(variant);
                 }
                 Err(reason) => {
-                    if let Some(flag) = flag {
-                        let site = label.rsplit('.').next().unwrap_or(label);
-                        self.refusals
-                            .entry(flag)
-                            .or_default()
-                            .push(format!("{site}: {reason}"));
+                    for flag in asked {
+                        let refusals = self.refusals.entry(flag).or_default();
+                        refusals.push(format!("{site}: {reason}"));
                     }
                     reasons.push(format!("{variant}: {reason}"));
                 }
             }
+        }
+        if reasons.is_empty() {
+            let format = format.map_or("no", QuantFormat::name);
+            let elem = self.settings.elem().name();
+            reasons.push(format!(
+                "it is not written for {format} weights and {elem} activations"
+            ));
         }
         Err(PlanError::NoVariant {
             site: label.to_owned(),
@@ -632,7 +643,7 @@ impl Builder<'_> {
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
         let w = self.matrix(None, Tensor::Embedding);
-        let variant = self.base_in(Role::Embedding, Some(w.format), label)?;
+        let variant = self.choose(Role::Embedding, Some(w.format), 0, label)?;
         let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
         let most = self.features.max_storage_binding_bytes;
         for w in w.bindable(variant, most) {
@@ -716,7 +727,6 @@ impl Builder<'_> {
             grid: self.fold(groups),
             weight_bytes: 0,
         });
-        self.used.insert("fuseqk");
         Ok(())
     }
 
@@ -766,7 +776,8 @@ impl Builder<'_> {
             None => site.to_owned(),
         };
         let w = self.matrix(layer, tensor);
-        let variant = self.choose(Role::Int4Matmul, Some(w.format), w.k, &label)?;
+        let out = output.elem(Elem::F16);
+        let variant = self.choose_for(Role::Int4Matmul, Some(w.format), w.k, out, &label)?;
         for w in w.bindable(variant, self.features.max_storage_binding_bytes) {
             let mut uniform = vec![
                 w.format.words_per_row(w.k) as u32,
@@ -844,16 +855,25 @@ impl Builder<'_> {
 
     fn lm_head(&mut self) -> Result<(), PlanError> {
         let head = self.spec.head_tensor();
-        self.matmul(None, head, Activation::Normed, Activation::Logits)
+        self.matmul(None, head, Activation::Normed, self.logits())
+    }
+
+    fn logits(&self) -> Activation {
+        if self.settings.get("logits").is_on() && self.settings.elem() == Elem::F16 {
+            Activation::WideLogits
+        } else {
+            Activation::Logits
+        }
     }
 
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
-        let variant = self.base(Role::Argmax, label)?;
+        let logits = self.logits();
+        let variant = self.choose_for(Role::Argmax, None, 0, logits.elem(Elem::F16), label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
-            buffers: vec![act(Activation::Logits), state(State::Token)],
+            buffers: vec![act(logits), state(State::Token)],
             uniform: vec![],
             grid: [1, 1, 1],
             weight_bytes: 0,

@@ -32,7 +32,6 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::Rope => Some(source!("rope.wgsl")),
         Role::QkNorm => Some(source!("qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
-        Role::Argmax => Some(source!("argmax.wgsl")),
         Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
         Role::Embedding
         | Role::QkvFused
@@ -44,7 +43,8 @@ pub const fn body(role: Role) -> Option<Source> {
         | Role::AttentionPrefillInt8
         | Role::Int4Matmul
         | Role::Int4MatmulMoe
-        | Role::FusedFfn => None,
+        | Role::FusedFfn
+        | Role::Argmax => None,
     }
 }
 

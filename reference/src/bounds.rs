@@ -117,7 +117,7 @@ pub fn gamma(roundings: usize) -> f64 {
 pub struct Accumulation {
     /// Terms that one invocation adds one after the other.
     pub serial: usize,
-    /// Levels of the reduction across invocations.
+    /// Additions of the reduction across invocations on its longest path.
     pub depth: usize,
 }
 
@@ -140,6 +140,18 @@ impl Accumulation {
         Self {
             serial: k.div_ceil(width).div_ceil(threads) * width,
             depth: threads.next_power_of_two().trailing_zeros() as usize,
+        }
+    }
+
+    /// The same where subgroups of any size add the invocations' sums in any order:
+    /// at most one addition for each invocation after the first.
+    ///
+    /// # Panics
+    /// As [`Self::strided`].
+    pub const fn any_order(k: usize, threads: usize, width: usize) -> Self {
+        Self {
+            depth: threads - 1,
+            ..Self::strided(k, threads, width)
         }
     }
 
@@ -371,6 +383,8 @@ mod tests {
         let tree = Accumulation::strided(576, 64, 8);
         assert_eq!((tree.serial, tree.depth), (16, 6), "72 words, 64 threads");
         assert_eq!(Accumulation::strided(3072, 64, 8).serial, 48, "K / 64");
+        let subgroups = Accumulation::any_order(576, 32, 8);
+        assert_eq!((subgroups.serial, subgroups.depth), (24, 31), "one by one");
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Turns {
         engine.prefill(&arm.prefill, &prompt)?;
         let expected = check::Expectation::new(engine.weights, &prompt, 0, arm.prefill.settings())?;
         let elem = arm.decode.plan.elem;
-        let found = engine.logits(elem)?;
+        let found = engine.logits(&arm.decode.plan)?;
         let (logits, noise) = (&expected.logits[0], expected.noise[0]);
         Ok(check::logits(
             "logits.second turn",

@@ -9,10 +9,10 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use generators::Shader;
 use kernels::{
-    Dispatch, Features, Flag, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
-    flag::{Choices, FLAGS},
+    Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
+    flag::{Choices, choices_for},
     models::{self, TensorFormat},
-    plan::{MAX_CHUNK, fold},
+    plan::fold,
     variants::WIDE_THREADS,
 };
 use reference::Expected;
@@ -236,8 +236,7 @@ const SELECTED_TOKENS: [usize; 3] = [1, 4, 5];
 
 /// The fewest flags that select `variant` for `spec`, every other one off, and
 /// the variant's first dispatch in that plan, for `int4_matmul` of one vector the
-/// head's. None where no flag selects it, alone or beside some of `rowwise`, `chunk`
-/// and `kv8`.
+/// head's. None where the model has no dispatch of it.
 pub fn selection(
     variant: Variant,
     spec: &ModelSpec,
@@ -245,55 +244,21 @@ pub fn selection(
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
     let spec = &reading(variant, spec);
-    let mut off: Choices = FLAGS.iter().map(|flag| (flag.name, flag.off())).collect();
-    let elem = Flag::find("elem").expect("a flag");
-    let elem = elem.parse(variant.elem.name()).expect("a type");
-    off.insert("elem", elem);
-    let alone = FLAGS.iter().filter(|flag| flag.name != "elem").map(|flag| {
-        let on = match flag.name {
-            "splitk" => Value::Count(parts.max(2)),
-            "chunk" => Value::Count(MAX_CHUNK as u32),
-            _ => flag.first_on(),
-        };
-        let mut choices = off.clone();
-        choices.insert(flag.name, on);
-        choices
-    });
-    let beside_rowwise = alone.clone().map(|mut choices| {
-        choices.insert("rowwise", Value::On);
-        choices
-    });
-    let few = std::iter::once(off.clone())
-        .chain(alone)
-        .chain(beside_rowwise);
-    let beside = |name, value| {
-        move |mut choices: Choices| {
-            choices.insert(name, value);
-            choices
-        }
-    };
-    // Every form of the kernels of a chunk, and of those of an int8 cache, needs its
-    // flag too.
-    let chunk = beside("chunk", Value::Count(MAX_CHUNK as u32));
-    let kv8 = beside("kv8", Value::On);
-    let in_chunks = few.clone().map(chunk);
-    let of_int8 = few.clone().map(kv8);
-    let of_both = few.clone().map(chunk).map(kv8);
-    for choices in few.chain(in_chunks).chain(of_int8).chain(of_both) {
-        let Ok(settings) = Settings::resolve(features, &choices) else {
+    let mut choices = choices_for(&variant);
+    if let Some(value @ Value::Count(_)) = choices.get_mut("splitk") {
+        *value = Value::Count(parts.max(2));
+    }
+    let settings = Settings::resolve(features, &choices).ok()?;
+    let prompt = SELECTED_TOKENS.map(|tokens| Phase::Prefill { tokens, head: true });
+    for phase in std::iter::once(Phase::Decode).chain(prompt) {
+        // A flag that can select nothing here is refused.
+        let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
             continue;
         };
-        let prompt = SELECTED_TOKENS.map(|tokens| Phase::Prefill { tokens, head: true });
-        for phase in std::iter::once(Phase::Decode).chain(prompt) {
-            // A flag that can select nothing here is refused, and is not the one.
-            let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
-                continue;
-            };
-            let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
-            let is = |d: &&Dispatch| d.variant == variant && (!one_of_many || d.label == "lm_head");
-            if let Some(dispatch) = plan.dispatches.iter().find(is) {
-                return Some((choices, dispatch.clone()));
-            }
+        let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
+        let is = |d: &&Dispatch| d.variant == variant && (!one_of_many || d.label == "lm_head");
+        if let Some(dispatch) = plan.dispatches.iter().find(is) {
+            return Some((choices, dispatch.clone()));
         }
     }
     None

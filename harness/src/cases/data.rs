@@ -212,15 +212,18 @@ pub(crate) enum Logits {
     AlmostAllInfinite,
     /// The last is the greatest.
     Last,
+    /// All within what f16 cannot tell apart, the last alone above the others.
+    Close,
 }
 
-pub(crate) const LOGITS: [Logits; 6] = [
+pub(crate) const LOGITS: [Logits; 7] = [
     Logits::Ordinary,
     Logits::Equal,
     Logits::Ties,
     Logits::Negative,
     Logits::AlmostAllInfinite,
     Logits::Last,
+    Logits::Close,
 ];
 
 impl Logits {
@@ -240,6 +243,10 @@ impl Logits {
                 logits[values.below(vocab)] = f16::MIN.to_f32();
             }
             Self::Last => logits[vocab - 1] = f16::MAX.to_f32(),
+            Self::Close => {
+                logits.fill(7.0);
+                logits[vocab - 1] = 7.0 + 1.0 / 4096.0;
+            }
         }
         logits
     }

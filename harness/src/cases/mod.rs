@@ -87,6 +87,14 @@ impl Case {
         self.variant
     }
 
+    /// Whether a seed draws another case of it.
+    pub const fn is_drawn(&self) -> bool {
+        match self.holds {
+            Holds::Property(property) => property.drawn,
+            Holds::Vectors(_) => false,
+        }
+    }
+
     /// The file of golden data that it reads, if it does.
     pub const fn golden_file(&self) -> Option<&'static str> {
         match self.holds {
@@ -107,7 +115,7 @@ impl Case {
     /// for several vectors, in another format.
     pub fn seeds(&self, base: u64, drawn: usize) -> Vec<u64> {
         let variant = self.variant;
-        let share = match (variant.in_base_format(), variant.elem) {
+        let share = match (variant.in_base_format(), variant.elem.max(variant.out)) {
             (true, Elem::F16) => 1,
             (true, Elem::F32) => 4,
             (false, Elem::F16) if !variant.is_batched() => 8,

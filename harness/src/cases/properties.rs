@@ -18,7 +18,7 @@ use super::{
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
-    ModelSpec, QuantFormat, Role, Variant,
+    Elem, ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
     variants::Batch,
 };
@@ -43,6 +43,8 @@ pub(crate) struct Property {
     role: Role,
     /// Whether a seed draws another case, and not other data of the same one.
     pub(crate) drawn: bool,
+    /// The variants of the role that it is tried on.
+    pub(crate) of: fn(Variant) -> bool,
     /// Runs the case of a seed.
     pub(crate) run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>,
 }
@@ -51,7 +53,8 @@ impl Property {
     /// Whether it is tried on a variant: fixed shapes are about the form, so they
     /// are tried in one format.
     pub(crate) fn holds(&self, variant: Variant) -> bool {
-        self.role == variant.role && (self.drawn || variant.in_base_format())
+        let tried = self.drawn || variant.in_base_format();
+        self.role == variant.role && tried && (self.of)(variant)
     }
 }
 
@@ -60,6 +63,7 @@ const fn drawn(role: Role, run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>)
         name: "drawn",
         role,
         drawn: true,
+        of: |_| true,
         run,
     }
 }
@@ -73,7 +77,21 @@ const fn fixed(
         name,
         role,
         drawn: false,
+        of: |_| true,
         run,
+    }
+}
+
+/// A property of many rows, which cost a case much and which the types of operands
+/// have no part in: tried in f16 alone.
+const fn of_rows(
+    name: &'static str,
+    role: Role,
+    run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>,
+) -> Property {
+    Property {
+        of: |v| v.elem == Elem::F16 && v.out == Elem::F16,
+        ..fixed(name, role, run)
     }
 }
 
@@ -118,9 +136,20 @@ pub(crate) const PROPERTIES: &[Property] = &[
         head_of(b, v, d, 1003)
     }),
     drawn(Role::Int4Matmul, int4_matmul),
-    fixed("vocab_40001", Role::Int4Matmul, |b, v, d| {
+    of_rows("vocab_40001", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 40_001)
     }),
+    Property {
+        of: |v| v.elem == Elem::F16 && v.out == Elem::F16 && !v.is_batched(),
+        ..fixed("rows_at_the_limit", Role::Int4Matmul, rows_at_the_limit)
+    },
+    Property {
+        // A wide form's matrix of this many rows is too large.
+        of: |v| v.elem == Elem::F16 && v.out == Elem::F16 && !v.is_batched() && v.k_step() == 32,
+        ..fixed("vocab_151936", Role::Int4Matmul, |b, v, d| {
+            head_of(b, v, d, 151_936)
+        })
+    },
     drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
     fixed("silu_saturates", Role::FusedFfn, silu_saturates),
@@ -136,7 +165,16 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::Rope, rope),
     drawn(Role::QkNorm, qk_norm),
     drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
+    fixed("vocab_1003", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 1003)
+    }),
     drawn(Role::Argmax, argmax),
+    fixed("vocab_40001", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 40_001)
+    }),
+    fixed("vocab_151936", Role::Argmax, |b, v, d| {
+        argmax_of(b, v, d, 151_936)
+    }),
 ];
 
 /// What a case is drawn from.
@@ -579,6 +617,30 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     require(cases::int4_matmul(bench, variant, &w, &x))
 }
 
+/// As many rows, and as many workgroups, as one dimension of a dispatch takes, and
+/// one and two more.
+fn rows_at_the_limit(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    // A limit that keeps a wide form's matrix small; the whole one for the others.
+    let limit = if variant.k_step() == 32 { WHOLE } else { 255 };
+    let mut values = Values(draw.seed);
+    bench.max_groups = limit;
+    let limit = limit as usize;
+    let outputs = variant.outputs_per_workgroup();
+    let tiles = if outputs <= 8 { limit * outputs } else { limit };
+    for rows in [limit, limit + 1, limit + 2, tiles, tiles + 1, tiles + 2] {
+        let w = values.packed(
+            format_of(variant),
+            rows,
+            variant.k_step(),
+            WeightKind::Ordinary,
+        );
+        let x = values.activations(variant.k_step(), Kind::Ordinary, 0.7);
+        require(cases::int4_matmul(bench, variant, &w, &x))
+            .with_context(|| format!("{rows} rows"))?;
+    }
+    Ok(())
+}
+
 /// The embedding of the same.
 fn embedding_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
     let mut values = Values(draw.seed);
@@ -779,6 +841,15 @@ fn qk_norm_rope_append(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
 }
 
 // ---- sampling ----
+
+/// Logits of each kind of one vocabulary.
+fn argmax_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
+    let mut values = Values(draw.seed);
+    LOGITS.iter().try_for_each(|kind| {
+        let logits = kind.of(&mut values, vocab);
+        require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
+    })
+}
 
 fn argmax(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 255, 256, 257, 1003, 40_001][..]);

@@ -14,7 +14,7 @@ pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 
 use super::bench::{Bench, Judged, Operands, model, set, unplanned};
 use crate::{
-    check::{head_form, norm_form, qkv_form, store, sum_form},
+    check::{head_form, norm_form, output_store, qkv_form, store, sum_form},
     engine::POISON,
     kernel::Operand,
 };
@@ -234,7 +234,8 @@ pub(crate) fn int4_matmul(
     let found = product(bench, &spec, dispatch, w, x, w.rows)?;
     let form = sum_form(variant, w.k);
     let rows = x.chunks_exact(w.k);
-    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, store(variant)));
+    let store = output_store(variant);
+    let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, store));
     Ok(vec![Judged::new("out", found, concat(rows))])
 }
 
@@ -715,12 +716,16 @@ pub(crate) fn qk_norm_rope_append(
 
 // ---- sampling ----
 
+/// Logits as the variant reads them.
 pub(crate) fn argmax(
     bench: &mut Bench<'_>,
     variant: Variant,
     logits: &[f32],
 ) -> Result<Vec<Judged>> {
-    let logits = &held(variant, logits);
+    let logits = &match variant.out {
+        Elem::F16 => held(variant, logits),
+        Elem::F32 => logits.to_vec(),
+    };
     let spec = ModelSpec {
         vocab_size: logits.len(),
         ..model()

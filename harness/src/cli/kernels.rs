@@ -8,6 +8,7 @@ use crate::{
 };
 use ::kernels::{
     Features, Variant,
+    features::SUBGROUP_SIZES,
     models::{self, DEFAULT_MODEL},
     variants::VARIANTS,
 };
@@ -110,6 +111,9 @@ pub(super) fn run(args: &KernelsArgs) -> Result<u8> {
     }
 }
 
+/// The subgroup sizes that the software driver offers, each of which the tests run.
+const TESTED_SIZES: [u32; 3] = [4, 8, 16];
+
 /// A row of `list`.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -189,7 +193,20 @@ fn list(json: bool) -> Result<u8> {
             }
         ));
     }
-    answer(json, &json!({ "variants": rows }), &text)?;
+    let [run, unrun] = [true, false].map(|run| {
+        let sizes = SUBGROUP_SIZES.into_iter();
+        sizes
+            .filter(|size| TESTED_SIZES.contains(size) == run)
+            .collect::<Vec<_>>()
+    });
+    text.push_str(&format!(
+        "subgroup sizes of the tests with the software driver: {run:?}; unrun there: {unrun:?}"
+    ));
+    let document = json!({
+        "variants": rows,
+        "subgroup_sizes": { "run": run, "unrun": unrun },
+    });
+    answer(json, &document, &text)?;
     Ok(0)
 }
 

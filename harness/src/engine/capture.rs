@@ -7,7 +7,7 @@ use super::{
 };
 use anyhow::{Result, bail};
 use kernels::{
-    Dispatch, Elem, Plan,
+    Dispatch, Plan,
     plan::{Activation, Buffer, activation_len},
     role::{Access, Binding},
 };
@@ -137,7 +137,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn read_activation(
+    pub(super) fn read_activation(
         &self,
         label: &str,
         activation: Activation,
@@ -146,13 +146,10 @@ impl Engine<'_> {
     ) -> Result<Vec<f64>> {
         let name = Buffer::Activation(activation);
         let what = format!("{label}: {activation:?}");
+        let elem = activation.elem(plan.elem);
         let buffer = self.memory.buffer(name, plan.elem);
         let bytes = self.memory.bytes(name, plan.elem);
         let data = read_guarded(self.gpu, &what, buffer, bytes)?;
-        let elem = match activation {
-            Activation::Partials => Elem::F32,
-            _ => plan.elem,
-        };
         let mut values = widen(&floats(&data, elem));
         let (spec, tokens) = (self.weights.spec(), plan.phase.tokens());
         let rest = values.split_off(activation_len(spec, activation, plan.splits, tokens));

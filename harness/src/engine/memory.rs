@@ -264,6 +264,7 @@ impl Memory {
     fn activations(&mut self, gpu: &Gpu, elem: Elem) {
         use Activation::{
             Attention, Delta, Ffn, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual, V,
+            WideLogits,
         };
         for activation in [
             Normed,
@@ -279,14 +280,11 @@ impl Memory {
             GateUp,
             Ffn,
             Logits,
+            WideLogits,
         ] {
-            let element = if activation == Partials {
-                Elem::F32
-            } else {
-                elem
-            };
+            let element = activation.elem(elem).bytes() as u64;
             let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;
-            let bytes = padded(elements * element.bytes() as u64);
+            let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
             self.buffers
                 .insert(key(Buffer::Activation(activation), elem), (buffer, bytes));

@@ -22,14 +22,14 @@ pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 
 use crate::device::Gpu;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use kept::Cache;
 use kernels::{
-    Elem, Phase, Plan, Settings,
-    plan::{Activation, Buffer, chunk_positions, chunks},
+    Phase, Plan, Settings,
+    plan::{chunk_positions, chunks},
 };
 use program::Pipelines;
-use reference::{Checkpoint, numerics::widen};
+use reference::Checkpoint;
 use results::record::Span;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Instant};
 
@@ -204,17 +204,13 @@ impl<'a> Engine<'a> {
         self.memory.kept.borrow_mut().set(tokens);
     }
 
-    /// The logits of the last program of this type of activations that ran the head.
+    /// The logits that the head of a plan gave last.
     ///
     /// # Errors
-    /// A device error.
-    pub fn logits(&self, elem: Elem) -> Result<Vec<f64>> {
-        let name = Buffer::Activation(Activation::Logits);
-        let buffer = self.memory.buffer(name, elem);
-        let bytes = self.gpu.read(buffer, 0, self.memory.bytes(name, elem))?;
-        let mut logits = widen(&floats(&bytes, elem));
-        logits.truncate(self.weights.spec().vocab_size);
-        Ok(logits)
+    /// A plan without a head, or a device error.
+    pub fn logits(&self, plan: &Plan) -> Result<Vec<f64>> {
+        let logits = plan.logits().context("the plan has no head")?;
+        self.read_activation("logits", logits, plan, false)
     }
 
     /// Records the tokens of a program, the first of them at `position`, and returns

@@ -32,8 +32,31 @@ const QUANT: &[&str] = &[
     "fused_ffn",
     "fused_ffn_row_vec4",
     "fused_ffn_row_texture",
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
 ];
-const WORD: &[&str] = &["int4_matmul", "qkv_fused", "fused_ffn"];
+const WORD: &[&str] = &[
+    "int4_matmul",
+    "qkv_fused",
+    "fused_ffn",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
 const VEC4_FORMS: &[&str] = &[
     "int4_matmul_vec4",
     "int4_matmul_row_vec4",
@@ -50,7 +73,28 @@ const BUFFERS: &[&str] = &[
     "fused_ffn",
     "fused_ffn_row_vec4",
 ];
-const VEC4X: &[&str] = &["int4_matmul_vec4h", "int4_matmul_vec4"];
+const VEC4X: &[&str] = &[
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg_vec4",
+    "fused_ffn_tiled_sg",
+];
+const SCALARX: &[&str] = &[
+    "int4_matmul",
+    "qkv_fused",
+    "fused_ffn",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+];
 const PACKED: &[&str] = &[
     "int4_matmul_row_vec4",
     "qkv_fused_row_vec4",
@@ -93,7 +137,14 @@ const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_a
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
 const QK_NORM: &[&str] = &["qk_norm"];
 const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
-const QKV: &[&str] = &["qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture"];
+const QKV: &[&str] = &[
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+];
 const EVERY_QKV: &[&str] = &[
     "qkv_fused",
     "qkv_fused_row_vec4",
@@ -109,7 +160,12 @@ const SCRATCH: &[&str] = &[
 ];
 const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
 const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
-const FFN: &[&str] = &["fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture"];
+const FFN: &[&str] = &[
+    "fused_ffn",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "fused_ffn_tiled_sg",
+];
 const ATT: &[&str] = &[
     "attention",
     "attention_row_vec4",
@@ -121,6 +177,8 @@ const ATT: &[&str] = &[
     "attention_prefill_row_vec4",
     "attention_prefill_int8",
     "attention_prefill_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
 ];
 const TREE_ATT: &[&str] = &[
     "attention",
@@ -143,6 +201,8 @@ const PLAIN_ATT: &[&str] = &[
     "attention_splitk_row_vec4",
     "attention_prefill",
     "attention_prefill_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
 ];
 const PLAIN_TREE: &[&str] = &["attention", "attention_splitk", "attention_prefill"];
 const PLAIN_ROW: &[&str] = &[
@@ -165,6 +225,8 @@ const ONE_QUERY: &[&str] = &[
     "attention_splitk_row_vec4",
     "attention_int8",
     "attention_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
 ];
 const CHUNK: &[&str] = &[
     "attention_prefill",
@@ -177,8 +239,13 @@ const WHOLE: &[&str] = &[
     "attention_row_vec4",
     "attention_int8",
     "attention_int8_row_vec4",
+    "attention_sg",
 ];
-const SPLIT: &[&str] = &["attention_splitk", "attention_splitk_row_vec4"];
+const SPLIT: &[&str] = &[
+    "attention_splitk",
+    "attention_splitk_row_vec4",
+    "attention_splitk_sg",
+];
 const COMBINE: &[&str] = &["attention_combine"];
 const EMBEDDING: &[&str] = &["embedding"];
 const ROPE: &[&str] = &["rope"];
@@ -186,13 +253,154 @@ const KV_APPEND: &[&str] = &["kv_append"];
 const KV_QUANTIZE: &[&str] = &["kv_quantize_int8"];
 const SILU_MUL: &[&str] = &["silu_mul"];
 const ARGMAX: &[&str] = &["argmax"];
+const ZERO_POINT: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_row_vec4",
+    "int4_matmul_row_texture",
+    "qkv_fused",
+    "qkv_fused_row_vec4",
+    "qkv_fused_row_texture",
+    "fused_ffn",
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+    "embedding",
+];
+const SG_MM_1: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+];
+const SG_MM_4: &[&str] = &[
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+];
+const SG_MM_8: &[&str] = &[
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
+const SG_MM_TILED: &[&str] = &[
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
+const SG_QKV_1: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4"];
+const SG_QKV_2: &[&str] = &["qkv_fused_tiled_sg"];
+const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
+const SG_ATT: &[&str] = &["attention_sg", "attention_splitk_sg"];
+const SG_MATRIX: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const SG_SUM: &[&str] = &[
+    "int4_matmul_sg",
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+    "qkv_fused_sg",
+    "qkv_fused_sg_vec4",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const BLOCK_ATT: &[&str] = &[
+    "attention",
+    "attention_splitk",
+    "attention_int8",
+    "attention_prefill",
+    "attention_prefill_int8",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const PLAIN_BLOCK: &[&str] = &[
+    "attention",
+    "attention_splitk",
+    "attention_prefill",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const ROW_OR_SG_ATT: &[&str] = &[
+    "attention_row_vec4",
+    "attention_splitk_row_vec4",
+    "attention_int8_row_vec4",
+    "attention_prefill_row_vec4",
+    "attention_prefill_int8_row_vec4",
+    "attention_sg",
+    "attention_splitk_sg",
+];
+const SG_ARGMAX: &[&str] = &["argmax_sg"];
+const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
+const STRIDED_MM: &[&str] = &[
+    "int4_matmul",
+    "int4_matmul_vec4h",
+    "int4_matmul_vec4",
+    "int4_matmul_sg",
+    "int4_matmul_tiled",
+    "int4_matmul_tiled8",
+];
+const STRIDED_D: &[&str] = &[
+    "qkv_fused",
+    "fused_ffn",
+    "qkv_fused_sg",
+    "qkv_fused_tiled_sg",
+    "fused_ffn_tiled_sg",
+];
+const SG_MM_WIDE: &[&str] = &[
+    "int4_matmul_sg_vec4h",
+    "int4_matmul_sg_vec4",
+    "int4_matmul_tiled_vec4h",
+    "int4_matmul_tiled_vec4",
+    "int4_matmul_tiled8_vec4h",
+    "int4_matmul_tiled8_vec4",
+];
+const FFN_DOT_ROWS: &[&str] = &[
+    "fused_ffn_row_vec4",
+    "fused_ffn_row_texture",
+    "fused_ffn_tiled_sg",
+];
 
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[
     // packed weights
     mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)"),
     mutant("nibble_order_of_formats", BUFFERS, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(OTHER_FOUR_BITS),
-    mutant("zero_point_8", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn", "fused_ffn_row_vec4", "fused_ffn_row_texture", "embedding"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
+    mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
     mutant("zero_point_8_of_wide_scales", &["int4_matmul", "qkv_fused_row_vec4", "fused_ffn"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
     mutant("zero_point_7", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
     mutant("byte_order", BUFFERS, "the first and the third code of a word are exchanged", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.zx, high.xz)").in_formats(EIGHT_BITS),
@@ -205,17 +413,17 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("bias_scaled", WORD, "the bias is multiplied by the scale", "w.bias * a.sum", "w.bias * a.sum * w.scale").in_formats(AFFINE),
     mutant("bias_of_half_the_activations", VEC4_FORMS, "the activations of the upper half of a load do not count", "dot(low + high, vec4<f32>(1.0))", "dot(low, vec4<f32>(1.0))").in_formats(AFFINE4),
     mutant("scale_of_wider_groups", WORD, "groups twice as wide", "i / LOADS_PER_GROUP", "i / (2u * LOADS_PER_GROUP)"),
-    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h"], "groups of 16 weights", "i / LOADS_PER_GROUP", "i / (LOADS_PER_GROUP / 2u)"),
+    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h", "int4_matmul_sg_vec4h", "int4_matmul_tiled_vec4h", "int4_matmul_tiled8_vec4h"], "groups of 16 weights", "i / LOADS_PER_GROUP", "i / (LOADS_PER_GROUP / 2u)"),
     mutant("scale_of_next_group", QUANT, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("batched_scale_of_next_group", BATCHED, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("scale_row_stride", QUANT, "a row of scales is one too long", "row * scales_per_row", "row * (scales_per_row + 1u)"),
-    mutant("activation_order_scalar", WORD, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 3u])", "f32(x[k + 3u]), f32(x[k + 2u])"),
+    mutant("activation_order_scalar", SCALARX, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 3u])", "f32(x[k + 3u]), f32(x[k + 2u])"),
     mutant("activation_order_vec4", VEC4X, "two pairs of activations are exchanged", "low.xy, low.zw", "low.zw, low.xy"),
     mutant("activation_order_packed", PACKED, "even and odd activations are exchanged", "vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y)", "vec4<f32>(a.y, b.y, c.y, d.y), vec4<f32>(a.x, b.x, c.x, d.x)"),
     mutant("broadcast_of_wrong_lane", TEXTURE, "the last word is taken from a neighbour", "subgroupBroadcast(word, 3u)", "subgroupBroadcast(word, 2u)"),
     mutant("texture_width", TEXTURE, "texels past the first row of the texture are read from it", "vec2<u32>(load % TEXTURE_WIDTH, load / TEXTURE_WIDTH)", "vec2<u32>(load % TEXTURE_WIDTH, 0u)"),
     // int4_matmul
-    mutant("tail_skipped", TREE_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("tail_skipped", STRIDED_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("tail_skipped_row", ROW_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
     mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at));", "sum = f32(f16(sum + dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at))));"),
     mutant("f16_accumulator_row", ROW_MM, "sums of an invocation are rounded to f16", "low_sums += dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums = vec4<f32>(vec4<f16>(low_sums + dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
@@ -242,6 +450,42 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("moe_output_token", MOE, "tokens are stored over each other", "wg.y * u.OUT_TOK + wg.z * u.OUT_SLOT", "wg.z * u.OUT_SLOT"),
     mutant("moe_outputs_side_by_side", MOE, "slots are taken to lie side by side", "wg.z * u.OUT_SLOT", "wg.z * u.N"),
     mutant("moe_tokens_and_slots_swapped", MOE, "tokens run along z and slots along y", "ids[wg.y * u.IDS_STRIDE + wg.z]", "ids[wg.z * u.IDS_STRIDE + wg.y]"),
+    // sums by subgroup
+    mutant("sg_last_subgroup", SG_SUM, "the last subgroup's sum is dropped", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < num_subgroups - 1u; i++) {"),
+    mutant("sg_of_32", SG_SUM, "subgroups are taken to have 32 invocations", "for (var i = 1u; i < num_subgroups; i++) {", "for (var i = 1u; i < THREADS / 32u; i++) {"),
+    mutant("sg_lane_31", SG_SUM, "lane 31 stores for its subgroup", "at.lane == subgroupBroadcastFirst(at.lane)", "at.lane == 31u"),
+    mutant("sg_own_sum", SG_SUM, "one invocation's sum is taken for its subgroup's", "let sum = subgroup_add(value);", "let sum = value;"),
+    mutant("sg_one_place", SG_SUM, "every subgroup stores in the first one's place", "subgroup_sums[at.subgroup] = sum;", "subgroup_sums[0] = sum;"),
+    mutant("sg_barrier", SG_SUM, "sums are added before every subgroup has stored", "subgroup_sums[at.subgroup] = sum;\n  }\n  workgroupBarrier();", "subgroup_sums[at.subgroup] = sum;\n  }"),
+    mutant("sg_fold_ignored", SG_MATRIX, "outputs past the first layer of a folded grid are not computed", "(wg.z * num_wg.x + wg.x)", "(wg.x)"),
+    mutant("sg_last_rows_unguarded", &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4"], "workgroups past the last output store too", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    mutant("sg_idle_groups", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"], "workgroups past the last output do not stop early", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("sg_tile_unguarded", SG_MM_TILED, "rows of a tile past the last are stored", " && first + tid < u.packGridDimX", ""),
+    mutant("sg_tile_unclamped", SG_MM_TILED, "rows past the last are read", "min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding is defined to do no harm"),
+    mutant("sg_tile_row_order", SG_MM_4, "rows of a tile are stored in another order", "Out(sums[tid])", "Out(sums[3u - tid])"),
+    mutant("sg_second_four", SG_MM_8, "the second four rows of a tile are the first four", "four_rows(first + 4u)", "four_rows(first)"),
+    mutant("sg_second_four_added", SG_MM_8, "the second four rows are not added over the subgroup", "Sum(subgroupAdd(value[0]), subgroupAdd(value[1]))", "Sum(subgroupAdd(value[0]), value[1])"),
+    mutant("sg_f16_accumulator", SG_MM_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(f16(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator_2", SG_QKV_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec2<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator_4", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "qkv_fused_tiled_sg"], "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_sum", SG_MM_1, "a subgroup's sum is rounded to f16", "return subgroupAdd(value);", "return Sum(f16(subgroupAdd(value)));"),
+    mutant("sg_tail_skipped_wide", SG_MM_WIDE, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("K is a multiple of one load of every invocation, so nothing is left"),
+    mutant("sg_qkv_tail_skipped_wide", &["qkv_fused_sg_vec4"], "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("D is a multiple of one load of every invocation, so nothing is left"),
+    mutant("sg_qkv_second_pair", SG_QKV_2, "the second pair of a tile is the first", "pair_rows(min(first + 1u, u.packGridDimX - 1u))", "pair_rows(first)"),
+    mutant("sg_qkv_pairs_mixed", SG_QKV_2, "the pairs of a tile are exchanged", "select(sums.xy, sums.zw, tid == 1u)", "select(sums.zw, sums.xy, tid == 1u)"),
+    mutant("sg_qkv_unguarded", SG_QKV_2, "a pair past the last is stored", "if (tid < 2u && pair < u.packGridDimX) {", "if (tid < 2u) {").equivalent("heads are a multiple of 32 wide, so no tile of two pairs is cut"),
+    mutant("sg_ffn_gate_and_up", SG_FFN, "the gate multiplies silu of up", "silu(total[0][at.tid]) * total[1][at.tid]", "silu(total[1][at.tid]) * total[0][at.tid]"),
+    mutant("sg_ffn_f16_product", SG_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(total[0][at.tid]) * total[1][at.tid])", "Act(silu(total[0][at.tid])) * Act(total[1][at.tid])"),
+    mutant("sg_ffn_unguarded", SG_FFN, "units of a tile past the last are stored", " && unit < u.packGridDimX", ""),
+    mutant("sg_ffn_barrier", SG_FFN, "rows are multiplied before every activation is in workgroup memory", "x[k + 3u]);\n  }\n  workgroupBarrier();", "x[k + 3u]);\n  }"),
+    mutant("sg_ffn_tail", SG_FFN, "what is left of the activations after whole strides is not copied", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
+    // logits in f32
+    mutant("f16_logits", &["int4_matmul_f32", "int4_matmul_f32_vec4h", "int4_matmul_f32_vec4"], "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))"),
+    mutant("f16_logits_row", &["int4_matmul_f32_row_vec4", "int4_matmul_f32_row_texture"], "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))"),
+    mutant("sg_f16_logits", &["int4_matmul_f32_sg", "int4_matmul_f32_sg_vec4h", "int4_matmul_f32_sg_vec4"], "logits are rounded to f16", "Out(sums)", "Out(f16(sums))"),
+    mutant("sg_f16_logits_4", &["int4_matmul_f32_tiled", "int4_matmul_f32_tiled_vec4h", "int4_matmul_f32_tiled_vec4"], "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))"),
+    mutant("sg_f16_logits_8", &["int4_matmul_f32_tiled8", "int4_matmul_f32_tiled8_vec4h", "int4_matmul_f32_tiled8_vec4"], "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))"),
+    mutant("argmax_f16_logits", &["argmax_f32", "argmax_f32_sg"], "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
     // several vectors
     mutant("batched_rows_unguarded", BATCHED_MM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < token_count()", "token < token_count()"),
     mutant("batched_units_unguarded", BATCHED_FFN, "units past the last are stored", "unit < u.packGridDimX && token < token_count()", "token < token_count()"),
@@ -296,7 +540,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("scratch_pair_exchanged", SCRATCH, "the halves of a pair of keys are exchanged", "k_out[rows.x] = Act(values.x);\n    k_out[rows.y] = Act(values.y);", "k_out[rows.x] = Act(values.y);\n    k_out[rows.y] = Act(values.x);"),
     mutant("scratch_values_place", SCRATCH, "values are stored behind the keys", "v_out[rows.x - KV_DIM]", "v_out[rows.x]"),
     mutant("qkv_f16_accumulator_row", ROW_QKV, "sums of an invocation are rounded to f16", "low += dot_rows(low_rows, i, D_PACKED, D_SCALES, a);", "low = vec4<f32>(vec4<f16>(low + dot_rows(low_rows, i, D_PACKED, D_SCALES, a)));"),
-    mutant("qkv_tail_skipped", &["qkv_fused", "fused_ffn"], "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("qkv_tail_skipped", STRIDED_D, "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
     mutant("qkv_tail_skipped_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "the last load of a row is dropped", "i < D_PACKED / LOAD_WORDS; i++", "i < D_PACKED / LOAD_WORDS - 1u; i++"),
     mutant("qkv_last_pairs_unguarded", &["qkv_fused"], "workgroups past the last pair store too", "  if (pair >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("qkv_last_pairs_unguarded_row", ROW_QKV, "pairs past the last are stored", "if (pairs[n] < u.packGridDimX) {", "if (true) {").equivalent("they stand for the last pair, a pair of values and so not rotated: its own result is stored again"),
@@ -306,7 +550,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("silu_without_negation", FFN, "silu of the wrong sign", "exp(-gate)", "exp(gate)"),
     mutant("silu_is_sigmoid", FFN, "the gate is left out of silu", "return gate / (1.0 + exp(-gate));", "return 1.0 / (1.0 + exp(-gate));"),
     mutant("up_off_by_one", &["fused_ffn"], "up rows start one too early", "dot_load(unit + FFN_DIM,", "dot_load(unit + FFN_DIM - 1u,"),
-    mutant("up_off_by_one_row", ROW_FFN, "up rows start one too early", "dot_rows(gate_rows + FFN_DIM,", "dot_rows(gate_rows + FFN_DIM - 1u,"),
+    mutant("up_off_by_one_row", FFN_DOT_ROWS, "up rows start one too early", "dot_rows(gate_rows + FFN_DIM,", "dot_rows(gate_rows + FFN_DIM - 1u,"),
     mutant("ffn_f16_product", &["fused_ffn"], "both factors are rounded to f16 before they are multiplied", "Act(silu(sums[0].x) * sums[0].y)", "Act(silu(sums[0].x)) * Act(sums[0].y)"),
     mutant("ffn_f16_product_row", ROW_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(gate[n]) * up[n])", "Act(silu(gate[n])) * Act(up[n])"),
     mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
@@ -316,19 +560,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("kv_head_offset", PLAIN_ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
     mutant("score_unscaled", TREE_ATT, "scores are not divided by the root of the head's width", "f32(q[first + dim]) * u.sm_scale", "f32(q[first + dim])"),
     mutant("score_unscaled_row", ROW_ATT, "half of a score is not divided by the root of the head's width", "eight.high * u.sm_scale", "eight.high"),
-    mutant("rescale_inverted", TREE_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
+    mutant("rescale_inverted", BLOCK_ATT, "sums so far are scaled up where they must be scaled down", "exp(largest - block_largest)", "exp(block_largest - largest)"),
     mutant("rescale_inverted_row", ROW_ATT, "sums so far are scaled up where they must be scaled down", "exp(before - largest)", "exp(largest - before)"),
     mutant("denominator_not_rescaled", TREE_ATT, "the denominator keeps the weights of an older maximum", "    denominator *= rescale;\n", ""),
-    mutant("denominator_not_rescaled_row", ROW_ATT, "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
-    mutant("sums_not_rescaled", TREE_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
+    mutant("denominator_not_rescaled_row", ROW_OR_SG_ATT, "the denominator keeps the weights of an older maximum", "denominator * rescale + weight", "denominator + weight"),
+    mutant("sums_not_rescaled", BLOCK_ATT, "the sums keep the weights of an older maximum", "sums[d] *= rescale;", ""),
     mutant("sums_not_rescaled_row", PLAIN_ROW, "the sums keep the weights of an older maximum", "(*sums)[i] * rescale + weight", "(*sums)[i] + weight"),
     mutant("maximum_from_zero", ATT, "the running maximum starts at zero", "const EMPTY_MAX = -50000.0;", "const EMPTY_MAX = 0.0;"),
-    mutant("weight_without_maximum", TREE_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
+    mutant("weight_without_maximum", BLOCK_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
     mutant("weight_without_maximum_row", ROW_ATT, "the maximum is not taken off", "exp(score - largest)", "exp(score)"),
-    mutant("attention_f16_accumulator", PLAIN_TREE, "sums over positions are rounded to f16", "(*sums)[d] += weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]);", "(*sums)[d] = f32(f16((*sums)[d] + weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])));"),
+    mutant("attention_f16_accumulator", PLAIN_BLOCK, "sums over positions are rounded to f16", "(*sums)[d] += weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]);", "(*sums)[d] = f32(f16((*sums)[d] + weight * f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])));"),
     mutant("attention_f16_accumulator_row", PLAIN_ROW, "sums over positions are rounded to f16", "(*sums)[i] = (*sums)[i] * rescale + weight * eight.low;", "(*sums)[i] = vec4<f32>(vec4<f16>((*sums)[i] * rescale + weight * eight.low));"),
     mutant("f16_score", PLAIN_TREE, "scores are summed in f16", "score += query[dim] * f32(kv_pages[at + dim]);", "score = f32(f16(score + query[dim] * f32(kv_pages[at + dim])));"),
-    mutant("values_are_keys", PLAIN_TREE, "keys are summed, not values", "kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]", "kv_pages[at + d * THREADS + tid]"),
+    mutant("values_are_keys", PLAIN_BLOCK, "keys are summed, not values", "kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid]", "kv_pages[at + d * THREADS + tid]"),
     mutant("values_are_keys_row", PLAIN_ROW, "keys are summed, not values", "(at + V_PAGE_OFFSET) / 8u + i / 2u", "at / 8u + i / 2u"),
     mutant("keys_and_values_swapped", PLAIN_TREE, "scores are formed with values", "f32(kv_pages[at + dim])", "f32(kv_pages[at + V_PAGE_OFFSET + dim])"),
     mutant("page_off_by_one", ONE_QUERY, "the last slot of a page is read from the next", "first_page() + position / PAGE_SIZE", "first_page() + (position + 1u) / PAGE_SIZE"),
@@ -380,6 +624,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("partial_denominator_missing", SPLIT, "a part's denominator is not stored", "partials[at + 1u] = denominator;", "partials[at + 1u] = 1.0;"),
     mutant("partial_output_place", SPLIT, "outputs are stored one place too early", "partials[at + 2u + d * THREADS + tid]", "partials[at + 1u + d * THREADS + tid]"),
     mutant("empty_part_not_returned", &["attention_splitk_row_vec4", "attention_row_vec4"], "an empty part is not left early", "  if (range.x >= range.y) {\n    store(head, wg.x, tid, EMPTY_MAX, 0.0, &merged);\n    return;\n  }\n", "").equivalent("the loop does not run, every maximum is EMPTY_MAX and every sum zero, so the same is stored after the merge"),
+    // attention by subgroup
+    mutant("sg_score_unscaled", SG_ATT, "scores are not divided by the root of the head's width", "f32(q[first + d * THREADS + tid]) * u.sm_scale", "f32(q[first + d * THREADS + tid])"),
+    mutant("sg_query_order", SG_ATT, "dimensions of the query are taken in the order of invocations", "q[first + d * THREADS + tid]", "q[first + tid * DIMS + d]"),
+    mutant("sg_score_last_subgroup", SG_ATT, "the last subgroup's part of a score is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n        score"),
+    mutant("sg_score_of_32", SG_ATT, "a score is taken to be one subgroup's sum", "for (var i = 0u; i < num_subgroups; i++) {\n        score", "for (var i = 0u; i < 1u; i++) {\n        score"),
+    mutant("sg_f16_score", SG_ATT, "scores are summed in f16", "product += (*query)[d] * f32(kv_pages[at + d * THREADS + tid]);", "product = f32(f16(product + (*query)[d] * f32(kv_pages[at + d * THREADS + tid])));"),
+    mutant("sg_maximum_last_subgroup", SG_ATT, "the last subgroup's maximum is dropped", "for (var i = 0u; i < num_subgroups; i++) {\n      block", "for (var i = 0u; i < num_subgroups - 1u; i++) {\n      block"),
+    mutant("sg_own_maximum", SG_ATT, "one invocation's score is taken for its subgroup's maximum", "let subgroup_largest = subgroupMax(score);", "let subgroup_largest = score;"),
+    mutant("sg_keys_and_values", SG_ATT, "scores are formed with values", "f32(kv_pages[at + d * THREADS + tid])", "f32(kv_pages[at + V_PAGE_OFFSET + d * THREADS + tid])"),
+    mutant("sg_barrier_after_parts", SG_ATT, "scores are added before every subgroup has stored its part", "score_parts[at.subgroup][j] = part;\n      }\n    }\n    workgroupBarrier();", "score_parts[at.subgroup][j] = part;\n      }\n    }"),
+    mutant("sg_barrier_after_maxima", SG_ATT, "the maximum is taken before every subgroup has stored its own", "maxima[at.subgroup] = subgroup_largest;\n    }\n    workgroupBarrier();", "maxima[at.subgroup] = subgroup_largest;\n    }"),
+    mutant("sg_barrier_after_weights", SG_ATT, "values are summed before every weight is stored", "weights[tid] = weight;\n    workgroupBarrier();", "weights[tid] = weight;"),
+    mutant("sg_idle_weight", SG_ATT, "an invocation past the block adds to the denominator", "select(0.0, exp(score - largest), tid < count)", "exp(score - largest)").equivalent("its score is -50000, whose exponential is zero beside every score above -49890"),
     // attention_combine
     mutant("combine_weight_missing", COMBINE, "parts are added without the weight of their maximum", "let weight = exp(partials[at] - largest);", "let weight = 1.0;"),
     mutant("combine_weight_inverted", COMBINE, "parts are weighted by the inverse", "exp(partials[at] - largest)", "exp(largest - partials[at])"),
@@ -498,10 +755,18 @@ pub const MUTANTS: &[Mutant] = &[
     // argmax
     mutant("tie_to_highest_in_tree", ARGMAX, "the highest index wins a tie between invocations", "best_index[other] < best_index[tid]", "best_index[other] > best_index[tid]"),
     mutant("tie_ignored_in_tree", ARGMAX, "a tie between invocations goes to the lower invocation", "if (greater || tie) {", "if (greater) {"),
-    mutant("tie_to_highest_in_scan", ARGMAX, "the highest index wins a tie within an invocation", "if (logit > value) {", "if (logit >= value) {"),
-    mutant("argmax_from_zero", ARGMAX, "a logit below zero is never the largest", "var value = -3.0e38;", "var value = 0.0;"),
-    mutant("argmax_tail_skipped", ARGMAX, "what is left of the vocabulary after whole strides is not scanned", "i < VOCAB; i += THREADS", "i < VOCAB / THREADS * THREADS; i += THREADS"),
-    mutant("argmax_barrier_before_tree", ARGMAX, "the tree starts before every candidate is stored", "best_index[tid] = index;\n  workgroupBarrier();", "best_index[tid] = index;"),
+    mutant("tie_to_highest_in_scan", EVERY_ARGMAX, "the highest index wins a tie within an invocation", "if (logit > best.value) {", "if (logit >= best.value) {"),
+    mutant("argmax_from_zero", EVERY_ARGMAX, "a logit below zero is never the largest", "Best(-3.0e38, 0u)", "Best(0.0, 0u)"),
+    mutant("argmax_tail_skipped", EVERY_ARGMAX, "what is left of the vocabulary after whole strides is not scanned", "i < VOCAB; i += THREADS", "i < VOCAB / THREADS * THREADS; i += THREADS"),
+    mutant("argmax_barrier_before_tree", ARGMAX, "the tree starts before every candidate is stored", "best_index[tid] = best.index;\n  workgroupBarrier();", "best_index[tid] = best.index;"),
     mutant("argmax_barrier_in_tree", ARGMAX, "a level of the tree starts before the one above is done", "      }\n    }\n    workgroupBarrier();", "      }\n    }"),
+    mutant("argmax_sg_tie_to_highest", SG_ARGMAX, "the highest index wins a tie within a subgroup", "subgroupMin(select(VOCAB, best.index, best.value == value))", "subgroupMax(select(0u, best.index, best.value == value))"),
+    mutant("argmax_sg_index_of_any", SG_ARGMAX, "a subgroup's index is that of an invocation with a lesser logit", "select(VOCAB, best.index, best.value == value)", "best.index"),
+    mutant("argmax_sg_tie_between", SG_ARGMAX, "the highest index wins a tie between subgroups", "best_index[other] < best_index[first]", "best_index[other] > best_index[first]"),
+    mutant("argmax_sg_tie_ignored", SG_ARGMAX, "a tie between subgroups goes to the lower subgroup", "if (greater || tie) {", "if (greater) {"),
+    mutant("argmax_sg_last_subgroup", SG_ARGMAX, "the last subgroup's best is dropped", "other < num_subgroups", "other < num_subgroups - 1u"),
+    mutant("argmax_sg_of_32", SG_ARGMAX, "subgroups are taken to have 32 invocations", "other < num_subgroups", "other < THREADS / 32u"),
+    mutant("argmax_sg_lane_31", SG_ARGMAX, "lane 31 stores for its subgroup", "lane == subgroupBroadcastFirst(lane)", "lane == 31u"),
+    mutant("argmax_sg_barrier", SG_ARGMAX, "the best is taken before every subgroup has stored", "best_index[subgroup] = index;\n  }\n  workgroupBarrier();", "best_index[subgroup] = index;\n  }"),
     mutant("argmax_index_lost", ARGMAX, "the index does not follow its value", "        best_index[tid] = best_index[other];\n", ""),
 ];

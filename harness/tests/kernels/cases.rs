@@ -30,7 +30,11 @@ fn every_case(test: &str, role: Role) {
         None if support::all() => ALL_DRAWN,
         None => DRAWN,
     };
-    let of_role = |case: &Case| case.variant().role == role;
+    let at_size = support::subgroup_size(&gpu).is_some();
+    let of_role = |case: &Case| {
+        let of_size = case.variant().uses_subgroups() && case.is_drawn();
+        case.variant().role == role && (!at_size || of_size)
+    };
     let mut missing = BTreeSet::new();
     for case in cases::all().filter(of_role) {
         let golden = match case.golden_file() {

@@ -9,3 +9,4 @@ mod cases;
 mod limits;
 mod mutants;
 mod runner;
+mod subgroups;

@@ -31,6 +31,18 @@ fn in_ci() -> bool {
     std::env::var_os("CI").is_some()
 }
 
+/// Names the subgroup size that a process is to test kernels at.
+pub(crate) const SUBGROUP_SIZE: &str = "ZEROTVM_SUBGROUP_SIZE";
+
+/// The size that [`SUBGROUP_SIZE`] names, once the adapter is known to have it.
+pub(crate) fn subgroup_size(gpu: &Gpu) -> Option<u32> {
+    let size = std::env::var(SUBGROUP_SIZE).ok()?;
+    let size = size.parse().expect("a subgroup size");
+    let found = gpu.features.subgroup_size;
+    assert_eq!(found, Some((size, size)), "the adapter's subgroup size");
+    Some(size)
+}
+
 /// The adapter; without one the test is unrun, and in CI it fails.
 pub(crate) fn adapter(test: &str) -> Option<Gpu> {
     match Gpu::open(None) {

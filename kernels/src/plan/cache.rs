@@ -87,7 +87,6 @@ impl Builder<'_> {
             grid: [groups, self.tokens as u32, 1],
             weight_bytes: 0,
         });
-        self.used.insert("kv8");
         Ok(())
     }
 

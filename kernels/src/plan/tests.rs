@@ -35,6 +35,163 @@ fn published_dispatch_totals() {
     }
 }
 
+/// Flags that choose the form of a kernel; the others choose the dispatches.
+const FORM_FLAGS: [&str; 14] = [
+    "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "matmul", "vec4", "vec4h",
+    "vec4aff", "vec4qkv", "qkvtile", "logits",
+];
+
+/// Every value of a flag, as it is typed.
+fn typed(flag: &Flag) -> Vec<String> {
+    match flag.values {
+        flag::Values::Switch => vec!["0".into(), "1".into()],
+        flag::Values::Names(names) => names.iter().map(|&name| name.into()).collect(),
+        flag::Values::Count(low, high) => {
+            vec!["0".into(), low.to_string(), high.to_string()]
+        }
+    }
+}
+
+/// A form never changes the number of dispatches; what a model cannot have is
+/// refused with a reason, and is the same whatever the dispatches.
+#[test]
+fn flags_of_forms_leave_the_dispatches_as_they_are() {
+    let cpu = Features {
+        cpu: true,
+        ..Features::PUBLISHED
+    };
+    for (model, others, expected, impossible) in [
+        (
+            "phi3-mini",
+            &["splitk=8"][..],
+            260,
+            &["vec4h=1", "vec4aff=1"][..],
+        ),
+        ("phi3-mini", &["splitk=0"], 228, &["vec4h=1", "vec4aff=1"]),
+        (
+            "qwen3-4b",
+            &["splitk=8"],
+            328,
+            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+        ),
+        (
+            "qwen3-4b",
+            &["splitk=0"],
+            292,
+            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+        ),
+        (
+            "qwen3-4b",
+            &["splitk=0", "fuseqk=0"],
+            364,
+            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+        ),
+    ] {
+        for features in [Features::PUBLISHED, cpu] {
+            let mut refused = Vec::new();
+            for name in FORM_FLAGS {
+                let flag = Flag::find(name).expect("a flag");
+                for value in typed(flag) {
+                    let choice = format!("{name}={value}");
+                    let mut choices = others.to_vec();
+                    choices.push(&choice);
+                    // What it needs is chosen with it.
+                    let on = flag.parse(&value).expect("its value").is_on();
+                    let needs = flag.needs.iter().filter(|_| on);
+                    let with: Vec<String> = needs
+                        .flat_map(|need| [(*need).to_owned(), "sg=1".into()])
+                        .filter(|need| !(need == "sg=1" && flag.needs == ["rowwise"]))
+                        .collect();
+                    choices.extend(with.iter().map(String::as_str));
+                    match plan(model, &choices, &features) {
+                        Ok(plan) => {
+                            let found = plan.dispatches_per_token();
+                            assert_eq!(found, expected, "{model} {choices:?}");
+                        }
+                        Err(error) => refused.push((choice, error.to_string())),
+                    }
+                }
+            }
+            let names: Vec<&str> = refused.iter().map(|(choice, _)| choice.as_str()).collect();
+            // Where vec4 is the default, it leaves vec4h nothing of a model that it fits.
+            let shadowed = |choice: &str| features.cpu && choice == "vec4h=1";
+            let mut impossible = impossible.to_vec();
+            impossible.retain(|choice| !shadowed(choice));
+            assert_eq!(names, impossible, "{model} {others:?}: {refused:?}");
+        }
+    }
+}
+
+/// The forms of one model's dispatches, by role, in the order of the plan.
+fn forms(model: &str, choices: &[&str]) -> Vec<String> {
+    let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
+    let mut ids: Vec<String> = Vec::new();
+    for dispatch in &plan.dispatches {
+        let id = dispatch.variant.id();
+        if dispatch.variant.format.is_some() && !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+#[test]
+fn flags_select_the_published_forms() {
+    let phi3 = |choices: &[&str]| forms("phi3-mini", choices);
+    let tiled = [
+        "embedding",
+        "qkv_fused_sg_vec4",
+        "int4_matmul_tiled_vec4",
+        "fused_ffn_tiled_sg",
+    ];
+    assert_eq!(phi3(&[]), tiled, "by default");
+    let tree = ["embedding", "qkv_fused", "int4_matmul_vec4", "fused_ffn"];
+    assert_eq!(phi3(&["sg=0"]), tree, "without the family");
+    for (choice, expected) in [
+        ("matmul=tiled8", "int4_matmul_tiled8_vec4"),
+        ("matmul=scalar", "int4_matmul_sg_vec4"),
+        ("vec4=0", "int4_matmul_tiled"),
+        ("vec4qkv=0", "qkv_fused_sg"),
+        ("qkvtile=1", "qkv_fused_tiled_sg"),
+        ("sgqkv=0", "qkv_fused"),
+        ("sgffn=0", "fused_ffn"),
+        ("logits=f32", "int4_matmul_f32_tiled_vec4"),
+    ] {
+        let found = phi3(&[choice]);
+        assert!(found.iter().any(|id| id == expected), "{choice}: {found:?}");
+    }
+    // 2560 and 4096 and 9728: D, Q and F of Qwen3-4B.
+    let widths = ["int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
+    let found = forms("qwen3-4b", &[]);
+    assert!(
+        widths.iter().all(|w| found.iter().any(|id| id == w)),
+        "{found:?}"
+    );
+    let roles = |choices: &[&str]| {
+        let plan = plan("phi3-mini", choices, &Features::PUBLISHED).expect("a plan");
+        let ids = plan.dispatches.iter().map(|d| d.variant.id());
+        let ids: BTreeSet<String> = ids
+            .filter(|id| id.starts_with("attention_splitk") || id.starts_with("argmax"))
+            .collect();
+        ids.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(
+        roles(&[]),
+        ["argmax_sg", "attention_splitk_sg"],
+        "by default"
+    );
+    assert_eq!(
+        roles(&["sgattn=0"]),
+        ["argmax_sg", "attention_splitk"],
+        "sgattn"
+    );
+    assert_eq!(
+        roles(&["sgargmax=0"]),
+        ["argmax", "attention_splitk_sg"],
+        "sgargmax"
+    );
+}
+
 #[test]
 fn phi3_reads_2_09_gb_per_token() {
     let plan = plan("phi3-mini", &[], &Features::PUBLISHED).expect("a plan");
@@ -182,7 +339,7 @@ fn a_form_that_is_not_written_for_the_format_says_so() {
         .to_string();
     assert!(error.contains("flag texture"), "{error}");
     assert!(
-        error.contains("not written for affine4_g64 weights"),
+        error.contains("no form that it selects, in affine4_g64 weights"),
         "{error}"
     );
 }
@@ -257,12 +414,12 @@ fn gemm_needs_chunks() {
         for choice in choices {
             flag::parse_choice(choice, &mut chosen).expect("a valid choice");
         }
-        let settings = Settings::resolve(&features, &chosen).expect("no conflict");
+        let settings = Settings::resolve(&features, &chosen).map_err(|e| e.to_string())?;
         let phase = Phase::Prefill { tokens, head: true };
-        Plan::build(&spec, &settings, &features, phase)
+        Plan::build(&spec, &settings, &features, phase).map_err(|e| e.to_string())
     };
     let error = build(&["gemm=1", "chunk=0"], 1).expect_err("nothing to multiply");
-    assert!(error.to_string().contains("chunk is 0"), "{error}");
+    assert!(error.contains("gemm") && error.contains("chunk"), "{error}");
     let plan = build(&["gemm=1"], 41).expect("a plan");
     let roles = plan.totals().by_role;
     assert_eq!(roles.get("silu_mul"), Some(&30), "a layer's feed-forward");

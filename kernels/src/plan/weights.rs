@@ -3,10 +3,9 @@
 
 use super::{Buffer, Part, Rows};
 use crate::{
-    features::Features,
     models::{ModelSpec, Shape, Tensor},
     quant::QuantFormat,
-    variants::{Load, VARIANTS, Variant},
+    variants::{Load, Variant},
 };
 
 /// Rows of a matrix whose outputs fill 256 bytes in f16: WebGPU allows an adapter to
@@ -108,19 +107,4 @@ impl Matrix {
     pub(super) fn bytes(&self) -> u64 {
         self.format.matrix_bytes(self.rows, self.k)
     }
-}
-
-/// Whether a variant is in the table and may run over rows of `k` weights.
-///
-/// # Errors
-/// The constraint in words.
-pub(super) fn check(variant: Variant, features: &Features, k: usize) -> Result<(), String> {
-    if VARIANTS.contains(&variant) {
-        return variant.check(features, k);
-    }
-    let format = variant.format.map_or("no", QuantFormat::name);
-    let elem = variant.elem.name();
-    Err(format!(
-        "it is not written for {format} weights and {elem} activations"
-    ))
 }

@@ -2,14 +2,15 @@
 //! under which it may run.
 //!
 //! A row of [`FORMS`] is a way to write a role; it stands in [`VARIANTS`] once for
-//! every weight format and element type that it is written for. A variant's id is
+//! every weight format, output type and element type that it is written for. A variant's id is
 //! derived from its axes by one grammar,
-//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_row][_vec4|_vec4h|_texture]`
+//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`
 //! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
 //! back by looking the table up.
 
 use crate::{
     features::Features,
+    kv::KvFormat,
     quant::{Elem, QuantFormat},
     role::{Binding, Element, Role, UniformField},
     suggest,
@@ -61,22 +62,26 @@ impl Load {
     }
 }
 
-/// Rows of a matrix that one workgroup of the subgroup form owns.
+/// Outputs that one workgroup of the subgroup form owns: rows of a product, or pairs
+/// of rows where the role makes one output of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tile {
     /// One.
     One,
-    /// Four (`tiled`).
+    /// Two (`tiled_sg` of `qkv_fused`).
+    Two,
+    /// Four (`tiled`; `tiled_sg` of `fused_ffn`).
     Four,
     /// Eight (`tiled8`).
     Eight,
 }
 
 impl Tile {
-    /// Rows.
-    pub const fn rows(self) -> usize {
+    /// How many.
+    pub const fn outputs(self) -> usize {
         match self {
             Self::One => 1,
+            Self::Two => 2,
             Self::Four => 4,
             Self::Eight => 8,
         }
@@ -103,7 +108,7 @@ pub struct Form {
     pub reduce: Reduce,
     /// How it loads packed weights.
     pub load: Load,
-    /// Rows of a workgroup.
+    /// Outputs of a workgroup.
     pub tile: Tile,
     /// Vectors of a dispatch.
     pub batch: Batch,
@@ -134,6 +139,8 @@ impl std::ops::Deref for Variant {
 pub const TEXTURE_WIDTH: usize = 4096;
 /// Invocations of a tree-form matrix workgroup.
 pub const TREE_THREADS: usize = 64;
+/// Invocations of a subgroup-form matrix workgroup: one subgroup of most GPUs.
+pub const SUBGROUP_THREADS: usize = 32;
 /// Invocations of a row-form workgroup: one vector of the software driver.
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
@@ -156,6 +163,9 @@ impl Form {
         if !self.role.bindings().iter().any(reads) {
             return &[];
         }
+        if self.reduce == Reduce::Subgroup || self.out != Elem::F16 {
+            return &[QuantFormat::Q4f16_1];
+        }
         match self.load {
             // It stages codes of four bits and has no place for a bias.
             Load::Vec4 if self.reduce == Reduce::Gemm => &[QuantFormat::Q4f16_1],
@@ -174,6 +184,16 @@ impl Form {
             Load::Word | Load::Vec2 | Load::Vec4 => &[Elem::F16, Elem::F32],
         }
     }
+
+    /// The types of output, or of logits, that it is written for.
+    fn outputs(&self) -> &'static [Elem] {
+        let gives_logits = matches!(self.role, Role::Int4Matmul | Role::Argmax);
+        if gives_logits && self.batch == Batch::One {
+            &[Elem::F16, Elem::F32]
+        } else {
+            &[Elem::F16]
+        }
+    }
 }
 
 const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
@@ -184,6 +204,14 @@ const fn form(role: Role, reduce: Reduce, load: Load) -> Form {
         tile: Tile::One,
         batch: Batch::One,
         out: Elem::F16,
+    }
+}
+
+/// The subgroup form of a role.
+const fn subgroup(role: Role, tile: Tile, load: Load) -> Form {
+    Form {
+        tile,
+        ..form(role, Reduce::Subgroup, load)
     }
 }
 
@@ -199,13 +227,18 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFused, Reduce::Tree, Load::Word),
     form(Role::QkvFused, Reduce::Row, Load::Vec4),
     form(Role::QkvFused, Reduce::Row, Load::Texture),
+    subgroup(Role::QkvFused, Tile::One, Load::Word),
+    subgroup(Role::QkvFused, Tile::One, Load::Vec4),
+    subgroup(Role::QkvFused, Tile::Two, Load::Word),
     form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
+    subgroup(Role::Attention, Tile::One, Load::Word),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
+    subgroup(Role::AttentionSplitk, Tile::One, Load::Word),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
     form(Role::AttentionInt8, Reduce::Tree, Load::Word),
     form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
@@ -218,6 +251,15 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4Matmul, Reduce::Tree, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
     form(Role::Int4Matmul, Reduce::Row, Load::Texture),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::One, Load::Vec4),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::Four, Load::Vec4),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Word),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec2),
+    subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
@@ -244,6 +286,7 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Tree, Load::Word),
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
+    subgroup(Role::FusedFfn, Tile::Four, Load::Word),
     batched(
         Batch::Dynamic,
         form(Role::FusedFfn, Reduce::Tree, Load::Word),
@@ -264,13 +307,20 @@ pub const FORMS: &[Form] = &[
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
     form(Role::Argmax, Reduce::Tree, Load::Word),
+    subgroup(Role::Argmax, Tile::One, Load::Word),
 ];
 
-/// Every variant: each form in its formats and types of activations.
+/// Every variant: each form in its formats and its types of output and activations.
 pub static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     let mut all = Vec::new();
-    for &form in FORMS {
-        for &elem in form.elements() {
+    for (&written, &out) in FORMS
+        .iter()
+        .flat_map(|f| f.outputs().iter().map(move |o| (f, o)))
+    {
+        let form = Form { out, ..written };
+        // A wider output is one that activations of its type do not give anyway.
+        let narrower = |elem: &&Elem| out == Elem::F16 || **elem < out;
+        for &elem in form.elements().iter().filter(narrower) {
             let formats = form.formats();
             let variant = |format| Variant { form, format, elem };
             if formats.is_empty() {
@@ -347,10 +397,11 @@ impl Variant {
         }
     }
 
-    /// Whether a binding holds f16.
+    /// Whether its activations or a binding are f16.
     pub fn uses_f16(&self) -> bool {
         let mut bindings = self.bindings();
-        bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
+        self.elem == Elem::F16
+            || bindings.any(|binding| self.float_type(binding) == Some(Elem::F16))
     }
 
     /// Fields of its uniform struct in order; empty where it has none.
@@ -376,7 +427,8 @@ impl Variant {
             (Reduce::Row, _) => "_row",
             (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
-            (Reduce::Subgroup, Tile::Four) => "_tiled",
+            (Reduce::Subgroup, Tile::Four) if self.role == Role::Int4Matmul => "_tiled",
+            (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
         };
@@ -406,9 +458,12 @@ impl Variant {
             | Role::Int4MatmulMoe
             | Role::FusedFfn => match self.reduce {
                 Reduce::Row => ROW_THREADS,
-                Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => {
+                Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
+                // Published: two subgroups of 32.
+                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
                     TREE_THREADS
                 }
+                Reduce::Subgroup => SUBGROUP_THREADS,
             },
             Role::Attention
             | Role::AttentionSplitk
@@ -444,7 +499,7 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, _) if !self.is_batched() => 1,
             (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
-            (Reduce::Subgroup, _) => self.tile.rows(),
+            (Reduce::Subgroup, _) => self.tile.outputs(),
             (Reduce::Gemm, _) => GEMM_TILE,
             (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
                 ROW_THREADS * ROWS_PER_INVOCATION / 2
@@ -480,6 +535,34 @@ impl Variant {
         }
     }
 
+    /// Bytes of workgroup memory that grow with `k`, the activations of a row.
+    fn shared_bytes(&self, k: usize) -> usize {
+        if self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup {
+            k * self.elem.bytes() + SUBGROUP_THREADS * size_of::<[f32; 8]>()
+        } else {
+            0
+        }
+    }
+
+    /// Whether it reads or writes a cache of int8 codes.
+    pub fn is_of_int8(&self) -> bool {
+        self.role.kv_format() == Some(KvFormat::Int8)
+    }
+
+    /// Whether it is of a chunk of a prompt.
+    pub fn is_of_chunk(&self) -> bool {
+        let attends = matches!(
+            self.role,
+            Role::AttentionPrefill | Role::AttentionPrefillInt8
+        );
+        attends || self.is_batched()
+    }
+
+    /// Whether it calls subgroup functions.
+    pub fn uses_subgroups(&self) -> bool {
+        self.load == Load::Texture || self.reduce == Reduce::Subgroup
+    }
+
     /// Whether it may run on `features` over rows of `k` weights (0 where the
     /// role has no K).
     ///
@@ -489,13 +572,18 @@ impl Variant {
         if self.uses_f16() && !features.shader_f16 {
             return Err("needs the adapter feature shader-f16".into());
         }
-        let subgroups = self.load == Load::Texture || self.reduce == Reduce::Subgroup;
-        if subgroups && features.subgroup_size.is_none() {
+        if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
         }
         let step = self.k_step();
         if !k.is_multiple_of(step) {
             return Err(format!("K = {k} is not a multiple of {step}"));
+        }
+        let (bytes, most) = (self.shared_bytes(k), features.max_workgroup_storage_bytes);
+        if bytes > most as usize {
+            return Err(format!(
+                "K = {k} takes {bytes} bytes of workgroup memory, this adapter has {most}"
+            ));
         }
         Ok(())
     }
@@ -552,6 +640,18 @@ mod tests {
             base.check(&Features::PUBLISHED, 576)
                 .expect("the base form takes any K");
         }
+    }
+
+    #[test]
+    fn activations_that_workgroup_memory_cannot_hold_are_refused() {
+        let tiled: Variant = "fused_ffn_tiled_sg".parse().expect("in the table");
+        let small = Features {
+            max_workgroup_storage_bytes: 16 * 1024,
+            ..Features::PUBLISHED
+        };
+        tiled.check(&small, 7168).expect("14 KiB and the sums");
+        let why = tiled.check(&small, 8192).expect_err("16 KiB and the sums");
+        assert!(why.contains("takes 17408 bytes"), "{why}");
     }
 
     #[test]

@@ -219,7 +219,7 @@ pub(crate) fn attention_splitk(
         &widen(&v),
         attention::AttentionShape::of(spec),
         parts as usize,
-        score_form(spec.head_dim),
+        score_form(variant, spec.head_dim),
         merges(variant),
     );
     Ok(vec![Judged::new("partials", found, expected)])
