@@ -5,16 +5,21 @@
 //! kernel does not hide behind those before it; the whole model is judged by its
 //! logits and by its greedy tokens.
 
-use crate::engine::{Arm, Captured, Engine, part_of};
+mod logits;
+
+pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
+pub use logits::{Expectation, Greedy, greedy, logits};
+
+use crate::engine::{Captured, Engine, part_of};
 use anyhow::{Context as _, Result, bail};
 use kernels::{
-    Dispatch, Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant,
+    Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::{KvFormat, Side},
     plan::{Activation, Buffer, chunk_positions},
     variants::Reduce,
 };
 use reference::{
-    Checkpoint, Expected, Forward, Matrix, Numerics,
+    Checkpoint, Expected, Matrix,
     bounds::{Accumulation, Store, Trig},
     numerics::{decode, widen},
     roles::{
@@ -26,29 +31,6 @@ use reference::{
     },
 };
 use results::record;
-
-/// Largest relative root-mean-square error of logits against the reference. For
-/// f16 the dense bound of the golden data's README; for f32 three times what that
-/// README gives for other f32 code.
-pub(crate) const fn logits_rel_rms(elem: Elem) -> f64 {
-    match elem {
-        Elem::F16 => 0.005,
-        Elem::F32 => 2e-4,
-    }
-}
-
-/// Largest error of one logit: eight times the greatest that the golden data's
-/// README gives for dense models in that type (design.md counts no f16 gap above it
-/// as a near tie); for f32 rounded up from 5.6e-4, since a real model's logits are
-/// ten times as large.
-pub(crate) const fn logit_worst(elem: Elem) -> f64 {
-    match elem {
-        Elem::F16 => 0.25,
-        Elem::F32 => 5e-3,
-    }
-}
-/// Share of tokens that near ties may excuse.
-pub(crate) const EXCUSED_SHARE: f64 = 0.05;
 
 /// Outcome of one comparison.
 pub type Check = record::Check;
@@ -282,9 +264,12 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 false => 1,
             };
             let x = act(bound(1)).chunks_exact(w.k).take(count);
-            let expected = x.map(|x| match variant.role {
-                Role::FusedFfn => fused_ffn::expected(w, x, sum, store(variant)),
-                _ => int4_matmul::expected(w, x, sum, output_store(variant)),
+            let expected = x.map(|x| {
+                if variant.role == Role::FusedFfn {
+                    fused_ffn::expected(w, x, sum, store(variant))
+                } else {
+                    int4_matmul::expected(w, x, sum, output_store(variant))
+                }
             });
             let mut found = act(bound(0)).to_vec();
             if let Some(rows) = dispatch.rows() {
@@ -617,245 +602,6 @@ pub fn merges(variant: Variant) -> usize {
         Reduce::Row => 1,
         Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => 0,
     }
-}
-
-/// Limits of logits: every element within the worst error, the row within its
-/// relative root-mean-square error ([`rel_rms`]), and four of the top five agree.
-///
-/// `noise` is the error that f16 stores alone make in this row, where it is
-/// known: two runs that round alike but add in another order differ by about
-/// 1.4 times as much, and twice as much is allowed.
-pub fn logits(stage: &str, found: &[f64], expected: &[f64], noise: f64, elem: Elem) -> Check {
-    let expected_within = Expected {
-        value: expected.to_vec(),
-        limit: vec![logit_worst(elem); expected.len()],
-    };
-    let mut check = compare(stage, "logits", found, &expected_within);
-    let mut fail = |why: String| {
-        check.passed = false;
-        check.worst_ratio = check.worst_ratio.max(1.0 + f64::EPSILON);
-        check.note = Some(why);
-    };
-    let limit = logits_rel_rms(elem).max(2.0 * noise);
-    let rel_rms = rel_rms(found, expected);
-    if rel_rms.is_nan() || rel_rms > limit {
-        fail(format!("relative rms error {rel_rms:.5}, limit {limit:.5}"));
-    }
-    let overlap = {
-        let expected = top5(expected);
-        top5(found).iter().filter(|i| expected.contains(i)).count()
-    };
-    if overlap < 4 {
-        fail(format!(
-            "{overlap} of the top five logits agree, expected at least 4"
-        ));
-    }
-    check.worst_rel = rel_rms;
-    check
-}
-
-/// Root mean square of the differences over that of the expected logits, both
-/// about their mean. A shift of all logits alike, which softmax and argmax do not
-/// see, is left to the limit of the worst element: f16 rounding of the outlier
-/// channels that real models have makes shifts of 0.5 % of a row.
-fn rel_rms(found: &[f64], expected: &[f64]) -> f64 {
-    let mean = |row: &[f64]| row.iter().sum::<f64>() / row.len() as f64;
-    let (found_mean, expected_mean) = (mean(found), mean(expected));
-    let square = |x: f64| x * x;
-    let error: f64 = found
-        .iter()
-        .zip(expected)
-        .map(|(f, e)| square((f - found_mean) - (e - expected_mean)))
-        .sum();
-    let size: f64 = expected.iter().map(|e| square(e - expected_mean)).sum();
-    (error / size).sqrt()
-}
-
-fn top5(values: &[f64]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[b].total_cmp(&values[a]).then(a.cmp(&b)));
-    order.truncate(5);
-    order
-}
-
-/// What the reference says of a prompt and the tokens after it.
-#[derive(Debug)]
-pub struct Expectation {
-    /// The prompt.
-    pub prompt: Vec<u32>,
-    /// The tokens that are fed after it.
-    pub tokens: Vec<u32>,
-    /// The logits after the prompt, then after each of those tokens but the last.
-    pub logits: Vec<Vec<f64>>,
-    /// Relative root-mean-square error of each row by stores alone: the
-    /// rounding-faithful reference against the formula.
-    pub noise: Vec<f64>,
-    /// Type of activations, and format of the cache.
-    kind: (Elem, KvFormat),
-}
-
-impl Expectation {
-    /// Runs both references over the prompt and `steps` tokens, those that the
-    /// faithful one decodes greedily, with activations and cache as `settings` say.
-    ///
-    /// # Errors
-    /// A reference that cannot run the model, or NaN in its logits.
-    pub fn new(
-        weights: &Checkpoint,
-        prompt: &[u32],
-        steps: usize,
-        settings: &Settings,
-    ) -> Result<Self> {
-        let kind = (settings.elem(), settings.kv_format());
-        Self::fed(weights, prompt, steps, kind, |_, best| best)
-    }
-
-    /// Whether these settings ask for the same values.
-    pub fn serves(&self, settings: &Settings) -> bool {
-        self.kind == (settings.elem(), settings.kv_format())
-    }
-
-    /// The same tokens with other settings; none where these ask for the same.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn with(&self, weights: &Checkpoint, settings: &Settings) -> Result<Option<Self>> {
-        let kind = (settings.elem(), settings.kv_format());
-        if kind == self.kind {
-            return Ok(None);
-        }
-        let steps = self.tokens.len() - 1;
-        let fed = |step, _| self.tokens[step];
-        Self::fed(weights, &self.prompt, steps, kind, fed).map(Some)
-    }
-
-    fn fed(
-        weights: &Checkpoint,
-        prompt: &[u32],
-        steps: usize,
-        kind: (Elem, KvFormat),
-        next: impl Fn(usize, u32) -> u32,
-    ) -> Result<Self> {
-        let (elem, kv) = kind;
-        let mut faithful = Forward::new(weights, Numerics::Faithful(elem))?.cached_as(kv);
-        let mut formula = Forward::new(weights, Numerics::Formula)?.cached_as(kv);
-        let mut row = faithful.prefill(prompt)?;
-        let mut exact = formula.prefill(prompt)?;
-        let mut all = Self {
-            prompt: prompt.to_vec(),
-            tokens: Vec::new(),
-            logits: Vec::new(),
-            noise: Vec::new(),
-            kind,
-        };
-        loop {
-            let best = argmax::compute(&row).context("the reference's logits hold NaN")? as u32;
-            let token = next(all.tokens.len(), best);
-            all.noise.push(rel_rms(&row, &exact));
-            all.tokens.push(token);
-            all.logits.push(row);
-            if all.tokens.len() > steps {
-                return Ok(all);
-            }
-            row = faithful.step(token)?;
-            exact = formula.step(token)?;
-        }
-    }
-}
-
-/// Outcome of a greedy comparison.
-#[derive(Debug)]
-pub struct Greedy {
-    /// The comparisons: one per step's logits, and `greedy` at the end.
-    pub checks: Vec<Check>,
-    /// Logits of every step, for a comparison arm against arm.
-    pub logits: Vec<Vec<f64>>,
-}
-
-/// Decodes on the GPU, feeding the tokens of `expected`,
-/// from the state that a prefill of the prompt left.
-///
-/// A difference of tokens is excused as a near tie where the reference's top-2
-/// gap is below twice the run's largest logit error and at most 0.25; more than
-/// 5 % excused is a failure.
-///
-/// # Errors
-/// A device error.
-pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<Greedy> {
-    let steps = expected.tokens.len() - 1;
-    let elem = arm.decode.plan.elem;
-    let mut found = engine.logits(&arm.decode.plan)?;
-    let mut found_token = engine.token()?;
-    let mut all = Greedy {
-        checks: Vec::new(),
-        logits: Vec::new(),
-    };
-    let mut worst = 0.0_f64;
-    let mut differing = Vec::new();
-    for (step, &token) in expected.tokens.iter().enumerate() {
-        let row = &expected.logits[step];
-        let check = logits(
-            &format!("logits.{step}"),
-            &found,
-            row,
-            expected.noise[step],
-            elem,
-        );
-        worst = worst.max(check.worst_abs);
-        all.checks.push(check);
-        let best = argmax::compute(row).context("the reference's logits hold NaN")? as u32;
-        if best != found_token {
-            differing.push((step, argmax::top2_gap(row).unwrap_or(f64::INFINITY)));
-        }
-        all.logits.push(found);
-        if step == steps {
-            break;
-        }
-        engine.set_token(token);
-        engine.decode(&arm.decode, expected.prompt.len() + step, 1)?;
-        found = engine.logits(&arm.decode.plan)?;
-        found_token = engine.token()?;
-    }
-    let excusable = (2.0 * worst).min(logit_worst(elem));
-    let wrong: Vec<String> = differing
-        .iter()
-        .filter(|&&(_, gap)| gap >= excusable)
-        .map(|(step, gap)| format!("step {step} with a gap of {gap:.3}"))
-        .collect();
-    let share = differing.len() as f64 / (steps + 1) as f64;
-    let passed = wrong.is_empty() && share <= EXCUSED_SHARE;
-    all.checks.push(Check {
-        arm: record::Arm::A,
-        stage: "greedy".into(),
-        role: "greedy".into(),
-        elements: steps as u64 + 1,
-        worst_abs: differing.len() as f64,
-        worst_rel: share,
-        bound: 1.0,
-        worst_ratio: if passed {
-            share / EXCUSED_SHARE
-        } else {
-            f64::INFINITY
-        },
-        passed,
-        note: if passed {
-            (!differing.is_empty()).then(|| format!("{} near ties", differing.len()))
-        } else {
-            Some(format!(
-                "{} of {} tokens differ, at most {:.0} % may; beyond near ties (gap \
-                 {excusable:.3}): {}",
-                differing.len(),
-                steps + 1,
-                100.0 * EXCUSED_SHARE,
-                if wrong.is_empty() {
-                    "none".into()
-                } else {
-                    wrong.join(", ")
-                }
-            ))
-        },
-    });
-    Ok(all)
 }
 
 /// Refuses a model that the reference cannot run.

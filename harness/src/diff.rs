@@ -77,9 +77,12 @@ impl Revision {
 /// What git prints; `None` where it refuses.
 fn git(folder: &Path, args: &[&str]) -> Result<Option<String>> {
     let output = Command::new("git").args(args).current_dir(folder).output();
-    let Output { status, stdout, .. } = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("git is not installed, and is needed here"),
-        _ => anyhow::Error::new(error).context("starting git"),
+    let Output { status, stdout, .. } = output.map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            anyhow::anyhow!("git is not installed, and is needed here")
+        } else {
+            anyhow::Error::new(error).context("starting git")
+        }
     })?;
     if !status.success() {
         return Ok(None);

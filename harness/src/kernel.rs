@@ -211,11 +211,11 @@ impl Resource {
     }
 }
 
+/// A storage binding and what it holds before the dispatch.
+type Bound<'a> = (&'static Binding, Cow<'a, [u8]>);
+
 /// The operands in binding order: every storage binding once, nothing else.
-fn by_binding<'a>(
-    variant: Variant,
-    case: &Case<'a>,
-) -> Result<Vec<(&'static Binding, Cow<'a, [u8]>)>> {
+fn by_binding<'a>(variant: Variant, case: &Case<'a>) -> Result<Vec<Bound<'a>>> {
     let fields = variant.uniform().len();
     if case.uniform.len() != fields {
         bail!(
@@ -255,11 +255,7 @@ const fn bound_bytes(operand: &[u8]) -> u64 {
     padded(operand.len() as u64) + GUARD_BYTES
 }
 
-fn within_limits(
-    limits: &wgpu::Limits,
-    operands: &[(&Binding, Cow<'_, [u8]>)],
-    case: &Case<'_>,
-) -> Result<()> {
+fn within_limits(limits: &wgpu::Limits, operands: &[Bound<'_>], case: &Case<'_>) -> Result<()> {
     let groups = limits.max_compute_workgroups_per_dimension;
     if case.grid.iter().any(|&n| n == 0 || n > groups) {
         bail!(

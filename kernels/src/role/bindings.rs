@@ -553,18 +553,18 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
 /// The same for a variant of `Batch::Dynamic`: a matrix role's with `M_ROWS`, the
 /// vectors of the dispatch; every other role has its own field for its tokens.
 pub(super) const fn batched_uniform_of(role: Role) -> &'static [UniformField] {
-    match role {
-        Role::Int4Matmul => {
-            const {
-                &[
-                    u32_field("K_PACKED"),
-                    u32_field("SCALES_PER_ROW"),
-                    u32_field("packGridDimX"),
-                    u32_field("M_ROWS"),
-                ]
-            }
+    if matches!(role, Role::Int4Matmul) {
+        const {
+            &[
+                u32_field("K_PACKED"),
+                u32_field("SCALES_PER_ROW"),
+                u32_field("packGridDimX"),
+                u32_field("M_ROWS"),
+            ]
         }
-        Role::FusedFfn => const { &[u32_field("packGridDimX"), u32_field("M_ROWS")] },
-        _ => uniform_of(role),
+    } else if matches!(role, Role::FusedFfn) {
+        const { &[u32_field("packGridDimX"), u32_field("M_ROWS")] }
+    } else {
+        uniform_of(role)
     }
 }

@@ -55,6 +55,10 @@ impl Contrast {
     }
 }
 
+/// A contrast of one block, given the mean log time of each arm.
+type Value<'v> = &'v dyn Fn(LogTimes<'_>) -> f64;
+type LogTimes<'t> = &'t dyn Fn(Arm) -> f64;
+
 /// The contrasts of a run: one of one flag, three of two.
 ///
 /// With L the mean log time of an arm in a block, a main effect is
@@ -65,7 +69,7 @@ impl Contrast {
 /// As [`judge`].
 pub fn contrasts(run: &Run, blocks: &[Block]) -> Result<Vec<Contrast>, StatsError> {
     let control: Vec<f64> = blocks.iter().map(Block::control_log_ratio).collect();
-    let contrast = |kind, of: String, value: &dyn Fn(&dyn Fn(Arm) -> f64) -> f64| {
+    let contrast = |kind, of: String, value: Value<'_>| {
         let of_block = |block: &Block| value(&|arm| block.log_time(arm));
         let values: Vec<f64> = blocks.iter().map(of_block).collect();
         let judgement = judge(&values, &control, run.margin)?;

@@ -82,7 +82,13 @@ fn matrix(golden: &Golden, name: String, format: QuantFormat) -> Result<Quantise
         words,
         scales: match format {
             QuantFormat::Q4f32_1 => ScaleValues::F32(scales.iter().map(|s| s.to_f32()).collect()),
-            _ => ScaleValues::F16(scales),
+            QuantFormat::Q4f16_1
+            | QuantFormat::Q4_0
+            | QuantFormat::Affine4G32
+            | QuantFormat::Affine4G64
+            | QuantFormat::Affine3G64
+            | QuantFormat::Affine8G32
+            | QuantFormat::Affine8G64 => ScaleValues::F16(scales),
         },
         biases,
     };
