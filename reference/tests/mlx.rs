@@ -56,7 +56,15 @@ fn split(spec: &ModelSpec, layer: Option<usize>, tensor: Tensor) -> Vec<(String,
                 (name, spec.intermediate_size)
             })
             .to_vec(),
-        _ => match spec.shape(tensor) {
+        Tensor::Embedding
+        | Tensor::InputNorm
+        | Tensor::QNorm
+        | Tensor::KNorm
+        | Tensor::O
+        | Tensor::PostNorm
+        | Tensor::Down
+        | Tensor::FinalNorm
+        | Tensor::LmHead => match spec.shape(tensor) {
             Shape::Matrix { rows, .. } => vec![(name.to_owned(), rows)],
             Shape::Vector { len } => vec![(name.to_owned(), len)],
         },
