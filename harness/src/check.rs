@@ -8,7 +8,7 @@
 mod logits;
 
 pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
-pub use logits::{Expectation, Greedy, greedy, logits};
+pub use logits::{Expectation, Greedy, Noise, greedy, logits};
 
 use crate::engine::{Captured, Engine, part_of};
 use anyhow::{Context as _, Result, bail};

@@ -10,7 +10,7 @@
 //! `post_attn_norm`, `ffn_out` and `out`, and `final_norm`.
 
 use crate::{
-    check::{EXCUSED_SHARE, logit_worst, logits, logits_rel_rms},
+    check::{EXCUSED_SHARE, Noise, logit_worst, logits, logits_rel_rms},
     device::Gpu,
     engine::{Arm, Captured, Engine, every},
 };
@@ -406,7 +406,13 @@ fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<
             (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
         };
         let logits_found = engine.logits(&program.plan)?;
-        let check = logits("logits", &logits_found, expected, 0.0, program.plan.elem);
+        let check = logits(
+            "logits",
+            &logits_found,
+            expected,
+            Noise::default(),
+            program.plan.elem,
+        );
         rows.push(logits_comparison(
             pass,
             prompt,

@@ -90,7 +90,7 @@ fn llama_tiny_agrees_with_the_golden_logits() {
             let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
             engine.prefill_whole(&arm.prefill, &ids).expect("prefill");
             let found = engine.logits(&arm.decode.plan).expect("logits");
-            let check = check::logits(prompt, &found, &last, 0.0, elem);
+            let check = check::logits(prompt, &found, &last, check::Noise::default(), elem);
             assert!(check.passed, "{prompt} {choice}: {:?}", check.note);
         }
     }

@@ -10,7 +10,13 @@ for await (const part of process.stdin) {
 // Kept until the end: Dawn's threads outlive the object otherwise, and crash.
 const gpu = create(['backend=null']);
 const adapter = await gpu.requestAdapter();
-const device = await adapter.requestDevice({ requiredFeatures: ['shader-f16', 'subgroups'] });
+// The projection of affine weights binds nine storage buffers; by default a device has
+// eight, and browsers offer more where the adapter has them.
+const { maxStorageBuffersPerShaderStage } = adapter.limits;
+const device = await adapter.requestDevice({
+  requiredFeatures: ['shader-f16', 'subgroups'],
+  requiredLimits: { maxStorageBuffersPerShaderStage },
+});
 const faults = [];
 for (const code of JSON.parse(input)) {
   faults.push(await faultsOf(code));
