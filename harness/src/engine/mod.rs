@@ -103,17 +103,18 @@ impl<'a> Engine<'a> {
         let spec = self.weights.spec();
         let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
         let decode = plan(Phase::Decode)?;
-        // Every size of chunk takes the same matrices as textures.
-        let (tokens, head) = (1, true);
-        let prompt = plan(Phase::Prefill { tokens, head })?;
-        for plan in [&decode, &prompt] {
-            self.memory.prepare(self.gpu, self.weights, plan)?;
+        // What differs between sizes of chunk: one token, a tile of four, and more.
+        let most = (settings.get("chunk").count() as usize).max(1);
+        let prompts = [1, 4, most].into_iter().filter(|&tokens| tokens <= most);
+        let prompts = prompts.map(|tokens| plan(Phase::Prefill { tokens, head: true }));
+        for plan in std::iter::once(Ok(decode.clone())).chain(prompts) {
+            self.memory.prepare(self.gpu, self.weights, &plan?)?;
         }
         let mut made = pipelines.borrow_mut();
         let decode = Program::new(self.gpu, &self.memory, &mut made, spec, decode)?;
         drop(made);
         let prefill = Prefill::new(settings, pipelines);
-        self.prefill_program(&prefill, tokens, head)?;
+        self.prefill_program(&prefill, 1, true)?;
         Ok(Arm { decode, prefill })
     }
 
