@@ -1,6 +1,6 @@
 //! Every text that may run, checked by the compiler that takes its dialect.
 
-use crate::tint::Tint;
+use crate::tint::{Text, Tint};
 use anyhow::Result;
 use generators::{Dialect, RenderError, Sources};
 use kernels::{Features, ModelSpec, Phase, Plan, Settings, Variant, models, variants::VARIANTS};
@@ -33,6 +33,16 @@ pub fn planned_models() -> Result<Vec<ModelSpec>> {
     Ok(specs)
 }
 
+/// WebGPU's default limit of storage buffers in a shader. Adapters mostly offer more,
+/// and a page must ask for them.
+pub const DEFAULT_STORAGE_BUFFERS: usize = 8;
+
+/// Storage buffers that a variant binds.
+pub fn storage_buffers(variant: Variant) -> usize {
+    let bindings = variant.storage_bindings();
+    bindings.filter(|b| !variant.in_texture(b)).count()
+}
+
 /// Every variant for each of these models.
 fn pairs(specs: &[ModelSpec]) -> impl Iterator<Item = (Variant, &ModelSpec)> {
     specs
@@ -59,8 +69,13 @@ pub fn check_native(specs: &[ModelSpec]) -> Vec<Refused> {
 /// When a text cannot be rendered, or Tint does not run.
 pub fn check_browser(specs: &[ModelSpec], tint: &Tint) -> Result<Vec<Refused>> {
     let text = |(variant, spec)| generators::text(Sources::embedded(), variant, spec);
-    let texts: Vec<String> = pairs(specs)
-        .map(|pair| Ok(Dialect::Browser.of_native(&text(pair)?)))
+    let texts: Vec<Text> = pairs(specs)
+        .map(|pair| {
+            Ok(Text {
+                wgsl: Dialect::Browser.of_native(&text(pair)?),
+                within_limits: storage_buffers(pair.0) <= DEFAULT_STORAGE_BUFFERS,
+            })
+        })
         .collect::<Result<_, RenderError>>()?;
     let mut refused = Vec::new();
     for ((variant, spec), faults) in pairs(specs).zip(tint.compile(&texts)?) {

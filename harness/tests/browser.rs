@@ -3,8 +3,11 @@
 mod support;
 
 use generators::Dialect;
-use harness::{dialects, tint::Tint};
-use kernels::{Role, Variant, models};
+use harness::{
+    dialects::{self, DEFAULT_STORAGE_BUFFERS, storage_buffers},
+    tint::{Text, Tint},
+};
+use kernels::{Role, Variant, models, variants::VARIANTS};
 
 #[test]
 fn tint_takes_every_text() {
@@ -19,6 +22,24 @@ fn tint_takes_every_text() {
     let refused = dialects::check_browser(&specs, &tint).expect("it runs");
     assert_eq!(refused, [], "refused texts");
     assert_eq!(dialects::check_native(&specs), [], "refused by naga");
+}
+
+/// The projection of a layer with affine weights has a ninth buffer, their biases.
+#[test]
+fn few_variants_bind_more_than_the_default_number_of_buffers() {
+    let above = VARIANTS
+        .iter()
+        .filter(|v| storage_buffers(**v) > DEFAULT_STORAGE_BUFFERS);
+    for variant in above {
+        let projects = [Role::QkvFused, Role::QkvFusedScratch].contains(&variant.role);
+        let biased = variant.storage_bindings().any(|b| b.name == "biases");
+        assert!(projects && biased, "{variant}");
+        assert_eq!(
+            storage_buffers(*variant),
+            DEFAULT_STORAGE_BUFFERS + 1,
+            "{variant}"
+        );
+    }
 }
 
 /// Texts that naga takes, each with the place and the reason of Tint's refusal.
@@ -62,8 +83,14 @@ fn tint_refuses_what_naga_lets_through() {
         (Dialect::Browser.of_native(&memory), "workgroup"),
         (no_directive, "subgroups"),
     ];
-    let mut texts: Vec<String> = cases.iter().map(|(text, _)| text.clone()).collect();
-    texts.push(directive);
+    let wgsl = cases.iter().map(|(text, _)| text.clone());
+    let texts: Vec<Text> = wgsl
+        .chain([directive])
+        .map(|wgsl| Text {
+            wgsl,
+            within_limits: true,
+        })
+        .collect();
     let faults = tint.compile(&texts).expect("it runs");
     for ((text, expected), faults) in cases.iter().zip(&faults) {
         let fault = faults

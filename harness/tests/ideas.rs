@@ -54,7 +54,7 @@ const IDEAS: &[Idea] = &[
         Case("attention_combine/attention_combine/drawn"), Mutant("combine_empty_part"), Mutant("weight_without_maximum"), Test("reference/tests/roles.rs", "an_empty_part_is_neutral"),
     ]),
     idea("row_stride", "ROCm/hip-ep#588", "the stride of a row is K/2 where blocks round it up", &[
-        Mutant("scale_row_stride"), Test("reference/src/matrix.rs", "wrong_lengths_are_named"),
+        Mutant("scale_row_stride"), Test("reference/src/matrix/tests.rs", "wrong_lengths_are_named"),
     ]),
     idea("prefill_decode", "ml-explore/mlx#3912", "prefill is wrong where decode is right", &[
         Test("harness/tests/gpu.rs", "both_chains_store_the_same_keys_and_values"), Test("reference/tests/forward.rs", "a_prompt_longer_than_a_chunk_equals_single_steps"),

@@ -259,6 +259,20 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
             r.variant, r.model, r.dialect, r.message
         ));
     }
+    let above: Vec<_> = VARIANTS
+        .iter()
+        .map(|&v| (v.id(), dialects::storage_buffers(v)))
+        .filter(|(_, buffers)| *buffers > dialects::DEFAULT_STORAGE_BUFFERS)
+        .map(|(variant, buffers)| json!({ "variant": variant, "storage_buffers": buffers }))
+        .collect();
+    if !above.is_empty() {
+        text.push_str(&format!(
+            "{} variants bind more than {} storage buffers, WebGPU's default limit: a page must \
+             ask for a higher one\n",
+            above.len(),
+            dialects::DEFAULT_STORAGE_BUFFERS
+        ));
+    }
     text.push_str(&format!(
         "{} passed, {failed} failed: {} variants for {}, {}",
         texts - failed,
@@ -274,6 +288,7 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
         "passed": texts - failed,
         "failed": failed,
         "refused": refused,
+        "above_default_limits": above,
     });
     answer(json, &document, &text)?;
     Ok(u8::from(failed > 0))

@@ -8,7 +8,7 @@
 //! backend compiles without a GPU.
 
 use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fmt, fs,
     io::Write as _,
@@ -59,6 +59,16 @@ impl fmt::Display for Missing {
 }
 
 impl std::error::Error for Missing {}
+
+/// A text in the browser's dialect.
+#[derive(Clone, Debug, Serialize)]
+pub struct Text {
+    /// The text.
+    pub wgsl: String,
+    /// Whether it is to keep to WebGPU's default limits; otherwise it is compiled, and
+    /// no pipeline is made of it.
+    pub within_limits: bool,
+}
 
 /// Why a text is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -111,12 +121,12 @@ impl Tint {
         Ok(Self { folder })
     }
 
-    /// Compiles texts in the browser's dialect; for each the reasons to refuse it,
+    /// Compiles texts; for each the reasons to refuse it,
     /// none where it is taken.
     ///
     /// # Errors
     /// When Node.js cannot run the script.
-    pub fn compile(&self, texts: &[String]) -> Result<Vec<Vec<Fault>>> {
+    pub fn compile(&self, texts: &[Text]) -> Result<Vec<Vec<Fault>>> {
         let mut child = Command::new("node")
             .args(["--input-type=module", "--eval", SCRIPT])
             .current_dir(&self.folder)
