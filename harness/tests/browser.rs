@@ -65,8 +65,8 @@ fn tint_refuses_what_naga_lets_through() {
     );
     let broadcast = edit(
         texture,
-        "let a = activations(i, at);",
-        "if (at.tid > i) { continue; }\n    let a = activations(i, at);",
+        "let a = activations(first_load + i, at);",
+        "if (at.tid > i) { continue; }\n    let a = activations(first_load + i, at);",
     );
     let memory = edit(argmax, "array<u32, THREADS>", "array<u32, THREADS * 64>");
     let no_directive = text(texture);

@@ -521,6 +521,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("gemm_scale_missing", GEMM, "odd codes are not scaled", "odd_codes(word) * scale", "odd_codes(word)"),
     mutant("gemm_f16_weights", GEMM, "weights are staged in f16", "even_codes(word) * scale", "vec4<f32>(vec4<f16>(even_codes(word) * scale))"),
     mutant("gemm_f16_accumulator", GEMM, "sums are rounded to f16", "sums[0] += vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0));", "sums[0] = vec4<f32>(vec4<f16>(sums[0] + vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0))));"),
+    mutant("m4_scale_of_next_group", &["int4_matmul_batched_m4"], "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("m4_last_token_dropped", &["int4_matmul_batched_m4"], "the tile holds three tokens", "  return 4u;", "  return 3u;"),
     mutant("m4_tile_transposed", &["int4_matmul_batched_m4"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
     // qkv_fused

@@ -58,7 +58,8 @@ fn every_edit_applies_and_every_form_has_mutants() {
     let of = |variant: &Variant| (variant.form, variant.format);
     let edited: BTreeSet<_> = edited.iter().map(of).collect();
     let all: BTreeSet<_> = VARIANTS.iter().map(of).collect();
-    assert_eq!(edited, all, "the forms and formats with mutants");
+    let without: Vec<_> = all.difference(&edited).collect();
+    assert!(without.is_empty(), "without mutants: {without:?}");
 }
 
 #[test]
