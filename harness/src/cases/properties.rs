@@ -99,6 +99,7 @@ const fn of_rows(
 
 /// Every property, by role; of one role the cheap ones first.
 pub(crate) const PROPERTIES: &[Property] = &[
+    fixed("parts", Role::Embedding, embedding_parts),
     fixed("vocab_1003", Role::Embedding, |b, v, d| {
         embedding_of(b, v, d, 1003)
     }),
@@ -662,6 +663,18 @@ fn embedding_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usiz
     bench.max_groups = max_groups;
     let ids = [0, 1, vocab as u32 / 2, vocab as u32 - 1];
     require(cases::embedding(bench, variant, &w, &ids))
+}
+
+/// Rows in two parts, as where one binding cannot hold all.
+fn embedding_parts(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let (vocab, cut, k) = (300, 128, 192);
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), vocab, k, WeightKind::Ordinary);
+    let ids = [299, 0, 127, 128, 5, 129];
+    for part in [0..cut, cut..vocab] {
+        require(cases::embedding_rows(bench, variant, &w, &ids, part))?;
+    }
+    Ok(())
 }
 
 // ---- sampling ----

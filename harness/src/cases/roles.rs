@@ -25,8 +25,10 @@ use kernels::{
     kv::{PAGE_SIZE, Side},
     models::Family,
 };
+use std::ops::Range;
+
 use reference::{
-    Expected, Packed,
+    Expected, Matrix, Packed,
     bounds::Trig,
     numerics::widen,
     roles::{
@@ -205,8 +207,11 @@ pub(crate) fn qk_norm(
 // ---- matrices ----
 
 /// Operands of a role and the parts of its matrix.
-fn with_weights<'a>(mut operands: Operands<'a>, w: &'a Packed) -> Operands<'a> {
-    let w = w.matrix();
+fn with_weights<'a>(operands: Operands<'a>, w: &'a Packed) -> Operands<'a> {
+    with_matrix(operands, w.matrix())
+}
+
+fn with_matrix<'a>(mut operands: Operands<'a>, w: Matrix<'a>) -> Operands<'a> {
     operands.push(("scales", Operand::Data(w.scales.bytes())));
     operands.push(("weights", Operand::data(w.words)));
     if w.format.is_affine() {
@@ -356,6 +361,17 @@ pub(crate) fn embedding(
     w: &Packed,
     ids: &[u32],
 ) -> Result<Vec<Judged>> {
+    embedding_rows(bench, variant, w, ids, 0..w.rows)
+}
+
+/// The same of a part of the rows of `w`; tokens of the others must stay as they are.
+pub(crate) fn embedding_rows(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    w: &Packed,
+    ids: &[u32],
+    part: Range<usize>,
+) -> Result<Vec<Judged>> {
     let spec = ModelSpec {
         hidden_size: w.k,
         vocab_size: w.rows,
@@ -363,17 +379,28 @@ pub(crate) fn embedding(
     };
     let mut dispatch = bench.dispatch(variant, &spec, 0);
     bench.tokens(&mut dispatch, ids.len(), w.k);
+    set(&mut dispatch, "first_row", part.start as u32);
+    set(&mut dispatch, "row_count", part.len() as u32);
+    // A token past `seq_len` would be stored behind the output.
+    let listed = [ids, &[part.start as u32]].concat();
     let operands = vec![
         ("out", Operand::FloatOutput(ids.len() * w.k)),
-        ("ids", Operand::data(ids)),
+        ("ids", Operand::data(&listed)),
     ];
-    let operands = with_weights(operands, w);
-    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
-    let rows: Vec<Expected> = ids
-        .iter()
-        .map(|&id| embedding::expected(w.matrix(), id, variant.elem))
-        .collect::<Result<_, _>>()?;
-    Ok(vec![Judged::new("out", found, concat(rows.into_iter()))])
+    let operands = with_matrix(operands, w.matrix().part(part.start, part.len()));
+    let all = bench.run(variant, &spec, dispatch, operands)?.values("out");
+    let (mut found, mut expected) = (vec![], vec![]);
+    for (row, &id) in all.chunks_exact(w.k).zip(ids) {
+        if part.contains(&(id as usize)) {
+            found.extend_from_slice(row);
+            expected.push(embedding::expected(w.matrix(), id, variant.elem)?);
+        } else {
+            let untouched = row.iter().all(|x| x.is_nan());
+            ensure!(untouched, "a token of another part is written");
+        }
+    }
+    let expected = concat(expected.into_iter());
+    Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// `w` `[Q + 2 KV, D]`; keys and values are stored as they are.
