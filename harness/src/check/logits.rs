@@ -27,7 +27,8 @@ pub(crate) const fn logit_worst(elem: Elem) -> f64 {
         Elem::F32 => 5e-3,
     }
 }
-/// Share of tokens that near ties may excuse.
+
+/// Share of tokens that near ties may excuse, where [`Noise::worst`] does not say more.
 pub(crate) const EXCUSED_SHARE: f64 = 0.05;
 
 /// Limits of logits: every element within the worst error, the row within its

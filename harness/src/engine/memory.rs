@@ -135,14 +135,12 @@ impl Memory {
                 else {
                     continue;
                 };
-                if part == Part::Vector {
-                    continue;
-                }
-                let matrix = part_of(weights.matrix(layer, tensor), rows);
+                let matrix = || part_of(weights.matrix(layer, tensor), rows);
                 let bytes: &[u8] = match part {
-                    Part::Words => bytemuck::cast_slice(matrix.words),
-                    Part::Scales => matrix.scales.bytes(),
-                    Part::Biases | Part::Vector => bytemuck::cast_slice(matrix.biases),
+                    Part::Words => bytemuck::cast_slice(matrix().words),
+                    Part::Scales => matrix().scales.bytes(),
+                    Part::Biases => bytemuck::cast_slice(matrix().biases),
+                    Part::Vector => continue,
                 };
                 let size = padded(bytes.len() as u64);
                 if size > limit {
