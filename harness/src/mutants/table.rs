@@ -132,8 +132,23 @@ const MOE: &[&str] = &[
     "int4_matmul_moe_vec4h",
     "int4_matmul_moe_row_vec4",
 ];
-const NORMS: &[&str] = &["rms_norm", "add_norm"];
-const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
+const NORMS: &[&str] = &["rms_norm", "add_norm", "add3_norm"];
+const SUM_NORMS: &[&str] = &["add_norm", "add3_norm"];
+const EVERY_NORM: &[&str] = &[
+    "rms_norm",
+    "add_norm",
+    "add3_norm",
+    "qk_norm",
+    "qk_norm_rope_append",
+];
+const PROLOGUE: &[&str] = &[
+    "fused_ffn_prologue",
+    "fused_ffn_prologue_row_vec4",
+    "fused_ffn_prologue_row_texture",
+    "fused_ffn_prologue_tiled_sg",
+];
+/// Those whose workgroup is more than a vector of the software driver.
+const WIDE_PROLOGUE: &[&str] = &["fused_ffn_prologue", "fused_ffn_prologue_tiled_sg"];
 const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
 const QK_NORM: &[&str] = &["qk_norm"];
 const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
@@ -556,6 +571,22 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ffn_f16_product_row", ROW_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(gate[n]) * up[n])", "Act(silu(gate[n])) * Act(up[n])"),
     mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("ffn_last_units_unguarded_row", ROW_FFN, "invocations past the last unit store too", "if (units[n] < u.packGridDimX) {", "if (units[n] < u.packGridDimX + THREADS) {"),
+    // fused_ffn_prologue
+    mutant("prologue_sign", PROLOGUE, "the delta is taken off", "residual[i] + delta[i]", "residual[i] - delta[i]").in_formats(QuantFormat::ALL),
+    mutant("prologue_without_delta", PROLOGUE, "the delta is left out", "residual[i] + delta[i]", "residual[i]"),
+    mutant("prologue_square_of_unrounded", PROLOGUE, "the mean square is of the sum before it is rounded", "let added = f32(sum_at(i));", "let added = f32(residual[i]) + f32(delta[i]);"),
+    mutant("prologue_normed_from_unrounded", PROLOGUE, "the sum is normalised before it is rounded", "Act(f32(sum_at(i)) * scale", "Act((f32(residual[i]) + f32(delta[i])) * scale"),
+    mutant("prologue_f16_accumulator", PROLOGUE, "squares are summed in f16", "sum += added * added;", "sum = f32(f16(sum + added * added));"),
+    mutant("prologue_gamma_plus_one", PROLOGUE, "gamma is taken as a difference to one", "* f32(gamma[i])", "* (1.0 + f32(gamma[i]))"),
+    mutant("prologue_eps_missing", PROLOGUE, "epsilon is left out", "+ RMS_EPS)", ")"),
+    mutant("prologue_mean", PROLOGUE, "the mean is over one element too many", "squares[0] / f32(D)", "squares[0] / f32(D + 1u)"),
+    mutant("prologue_squares_tail", &["fused_ffn_prologue"], "what is left of the squares after whole strides is dropped", "i < D; i += THREADS", "i < D / THREADS * THREADS; i += THREADS"),
+    mutant("prologue_copy_tail", WIDE_PROLOGUE, "what is left of the norm after whole strides is not stored", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
+    mutant("prologue_barrier_before_tree", WIDE_PROLOGUE, "the tree starts before every sum is stored", "squares[at.tid] = sum;\n  workgroupBarrier();", "squares[at.tid] = sum;"),
+    mutant("prologue_barrier_in_tree", WIDE_PROLOGUE, "a level of the tree starts before the one above is done", "squares[at.tid + width];\n    }\n    workgroupBarrier();", "squares[at.tid + width];\n    }"),
+    mutant("prologue_tree_starts_low", PROLOGUE, "half of the sums is left out", "squares[at.tid] = sum;\n  workgroupBarrier();\n  for (var width = THREADS / 2u", "squares[at.tid] = sum;\n  workgroupBarrier();\n  for (var width = THREADS / 4u"),
+    mutant("prologue_barrier_before_products", WIDE_PROLOGUE, "rows are multiplied before the whole norm is in workgroup memory", "    );\n  }\n  workgroupBarrier();", "    );\n  }"),
+    mutant("prologue_order", PROLOGUE, "two elements of the norm are exchanged", "normed_at(k, scale),\n      normed_at(k + 1u, scale),", "normed_at(k + 1u, scale),\n      normed_at(k, scale),"),
     // attention
     mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "head / GQA_GROUP", "head % KV_HEADS"),
     mutant("kv_head_offset", PLAIN_ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
@@ -656,14 +687,17 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("norm_barrier_before_tree", EVERY_NORM, "the tree starts before every sum is stored", "sums[tid] = sum;\n  workgroupBarrier();", "sums[tid] = sum;"),
     mutant("norm_barrier_in_tree", EVERY_NORM, "a level of the tree starts before the one above is done", "sums[tid + width];\n    }\n    workgroupBarrier();", "sums[tid + width];\n    }"),
     mutant("norm_tail_skipped", &["rms_norm"], "what is left of a row after whole strides is not summed", "i < D; i += THREADS) {\n    let value", "i < D / THREADS * THREADS; i += THREADS) {\n    let value"),
-    mutant("add_norm_tail_skipped", &["add_norm"], "what is left of a row after whole strides is not stored", "i < D; i += THREADS) {\n    normed", "i < D / THREADS * THREADS; i += THREADS) {\n    normed"),
+    mutant("add_norm_tail_skipped", SUM_NORMS, "what is left of a row after whole strides is not stored", "i < D; i += THREADS) {\n    normed", "i < D / THREADS * THREADS; i += THREADS) {\n    normed"),
     mutant("norm_f16_accumulator", &["rms_norm"], "squares are summed in f16", "sum += value * value;", "sum = f32(f16(sum + value * value));"),
-    mutant("add_norm_f16_accumulator", &["add_norm"], "squares are formed and summed in f16", "sum += f32(added) * f32(added);", "sum = f32(f16(sum + f32(added * added)));"),
+    mutant("add_norm_f16_accumulator", SUM_NORMS, "squares are formed and summed in f16", "sum += f32(added) * f32(added);", "sum = f32(f16(sum + f32(added * added)));"),
     mutant("norm_last_tokens_unguarded", NORMS, "workgroups past the last token store too", "  if (token >= u.packGridDimX) {\n    return;\n  }\n", ""),
-    mutant("residual_sign", &["add_norm"], "the delta is taken off", "a[base + i] + b[base + i]", "a[base + i] - b[base + i]"),
-    mutant("residual_is_b", &["add_norm"], "the residual is stored without the delta", "residual[base + i] = added;", "residual[base + i] = b[base + i];"),
+    mutant("residual_sign", &["add_norm"], "the delta is taken off", "a[i] + b[i]", "a[i] - b[i]"),
+    mutant("residual_is_b", SUM_NORMS, "the residual is stored without the delta", "residual[base + i] = added;", "residual[base + i] = b[base + i];"),
     mutant("normed_from_unrounded", &["add_norm"], "the sum is normalised before it is rounded", "Act(f32(residual[base + i]) * scale", "Act((f32(a[base + i]) + f32(b[base + i])) * scale"),
     mutant("square_of_unrounded", &["add_norm"], "the mean square is of the sum before it is rounded", "sum += f32(added) * f32(added);", "let exact = f32(a[base + i]) + f32(b[base + i]);\n    sum += exact * exact;"),
+    mutant("third_addend_dropped", &["add3_norm"], "the second delta is left out", "(a[i] + b[i]) + c[i]", "a[i] + b[i]"),
+    mutant("sum_order", &["add3_norm"], "the deltas are added to each other first", "(a[i] + b[i]) + c[i]", "a[i] + (b[i] + c[i])"),
+    mutant("sum_rounded_once", &["add3_norm"], "the first sum is not rounded", "(a[i] + b[i]) + c[i]", "Act(f32(a[i]) + f32(b[i]) + f32(c[i]))"),
     // qk_norm, qk_norm_rope_append
     mutant("head_mean_of_threads", HEAD_NORMS, "the mean is over the workgroup, not over the head", "sums[0] / f32(HEAD_DIM)", "sums[0] / f32(THREADS)"),
     mutant("head_norm_dropped", HEAD_NORMS, "heads are multiplied by gamma alone", "let scale = inverseSqrt(sums[0] / f32(HEAD_DIM) + RMS_EPS);", "let scale = 1.0;"),

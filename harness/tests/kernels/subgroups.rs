@@ -8,10 +8,11 @@ use crate::support;
 use std::process::Command;
 
 /// The tests of roles that have such kernels.
-const ROLES: [&str; 6] = [
+const ROLES: [&str; 7] = [
     "cases::int4_matmul",
     "cases::qkv_fused",
     "cases::fused_ffn",
+    "cases::fused_ffn_prologue",
     "cases::attention",
     "cases::attention_splitk",
     "cases::argmax",
