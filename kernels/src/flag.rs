@@ -214,7 +214,7 @@ pub const FLAGS: &[Flag] = &[
         default: sg_default,
         needs: &["sg"],
         follows: Some("sg"),
-        selects: |v| on_if(is_subgroup(v, &[Role::FusedFfn])),
+        selects: |v| on_if(is_subgroup(v, &[Role::FusedFfn, Role::FusedFfnPrologue])),
         ..PLAIN
     },
     Flag {
@@ -347,6 +347,13 @@ pub const FLAGS: &[Flag] = &[
         default: |_| Value::On,
         excludes: &["kv8"],
         selects: |v| on_if(v.role == Role::QkNormRopeAppend),
+        ..PLAIN
+    },
+    Flag {
+        name: "fuseprologue",
+        doc: "the norm before the feed-forward layer inside fused_ffn, made by every workgroup, and \
+              both additions to the residual in the next norm (decode)",
+        selects: |v| on_if(matches!(v.role, Role::FusedFfnPrologue | Role::Add3Norm)),
         ..PLAIN
     },
     Flag {

@@ -131,6 +131,11 @@ pub(super) const ROW_FFN: &[Forms] = &[FEED_FORWARD.by(ROW)];
 pub(super) const FFN_DOT_ROWS: &[Forms] = &[FEED_FORWARD.by(&[Reduce::Row, Reduce::Subgroup])];
 pub(super) const F32_TREE: &[Forms] = &[PRODUCT.by(TREE).giving(Elem::F32)];
 pub(super) const F32_ROW: &[Forms] = &[PRODUCT.by(ROW).giving(Elem::F32)];
+const PROLOGUES: Forms = of(&[Role::FusedFfnPrologue]);
+pub(super) const PROLOGUE: &[Forms] = &[PROLOGUES];
+pub(super) const TREE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE)];
+/// Those whose workgroup is more than a vector of the software driver.
+pub(super) const WIDE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE_OR_SUBGROUP)];
 
 // sums by subgroup
 const SG_PRODUCTS: Forms = of(&[Role::Int4Matmul, Role::Int4MatmulMoe]).by(SUBGROUP);
@@ -202,10 +207,13 @@ pub(super) const COMBINE: &[Forms] = &[of(&[Role::AttentionCombine])];
 // roles of one form
 pub(super) const RMS_NORM: &[Forms] = &[of(&[Role::RmsNorm])];
 pub(super) const ADD_NORM: &[Forms] = &[of(&[Role::AddNorm])];
-pub(super) const NORMS: &[Forms] = &[of(&[Role::RmsNorm, Role::AddNorm])];
+pub(super) const ADD3_NORM: &[Forms] = &[of(&[Role::Add3Norm])];
+pub(super) const SUM_NORMS: &[Forms] = &[of(&[Role::AddNorm, Role::Add3Norm])];
+pub(super) const NORMS: &[Forms] = &[of(&[Role::RmsNorm, Role::AddNorm, Role::Add3Norm])];
 pub(super) const EVERY_NORM: &[Forms] = &[of(&[
     Role::RmsNorm,
     Role::AddNorm,
+    Role::Add3Norm,
     Role::QkNorm,
     Role::QkNormRopeAppend,
 ])];

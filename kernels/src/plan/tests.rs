@@ -32,6 +32,8 @@ fn published_dispatch_totals() {
         ("qwen3-4b", &["splitk=0"], 292),
         ("qwen3-4b", &["splitk=0", "fuseqk=0"], 364),
         ("phi3-mini", &["kv8=1"], 260),
+        ("phi3-mini", &["fuseprologue=1"], 228),
+        ("phi3-mini", &["splitk=0", "fuseprologue=1"], 196),
         ("smollm2-135m", &["kv8=1"], 244),
         ("qwen3-4b", &["kv8=1"], 364),
     ] {
@@ -331,6 +333,7 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 ("qwen3-4b", "fuseqk=0"),
                 ("qwen3-4b", "fuseqk=1"),
                 ("smollm2-135m", "kv8=1"),
+                ("smollm2-135m", "fuseprologue=1"),
                 ("qwen3-4b", "kv8=1"),
             ] {
                 let spec = models::find(model).expect("registered");
@@ -610,7 +613,7 @@ fn no_dispatch_reads_and_writes_one_buffer() {
     let mut dispatches = 0;
     for spec in models::registry() {
         for features in [Features::PUBLISHED, cpu] {
-            for choice in ["splitk=0", "splitk=8", "fuseqk=0"] {
+            for choice in ["splitk=0", "splitk=8", "fuseqk=0", "fuseprologue=1"] {
                 let mut chosen = flag::Choices::new();
                 flag::parse_choice(choice, &mut chosen).expect("a valid choice");
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");

@@ -289,6 +289,10 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
     subgroup(Role::FusedFfn, Tile::Four, Load::Word),
+    form(Role::FusedFfnPrologue, Reduce::Tree, Load::Word),
+    form(Role::FusedFfnPrologue, Reduce::Row, Load::Vec4),
+    form(Role::FusedFfnPrologue, Reduce::Row, Load::Texture),
+    subgroup(Role::FusedFfnPrologue, Tile::Four, Load::Word),
     batched(
         Batch::Dynamic,
         form(Role::FusedFfn, Reduce::Tree, Load::Word),
@@ -303,6 +307,7 @@ pub const FORMS: &[Form] = &[
     ),
     form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
+    form(Role::Add3Norm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
     form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
@@ -429,7 +434,7 @@ impl Variant {
             (Reduce::Row, _) => "_row",
             (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
-            (Reduce::Subgroup, Tile::Four) if self.role != Role::FusedFfn => "_tiled",
+            (Reduce::Subgroup, Tile::Four) if self.role.is_product() => "_tiled",
             (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
@@ -458,7 +463,8 @@ impl Variant {
             | Role::QkvFusedScratch
             | Role::Int4Matmul
             | Role::Int4MatmulMoe
-            | Role::FusedFfn => match self.reduce {
+            | Role::FusedFfn
+            | Role::FusedFfnPrologue => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
                 // Published: two subgroups of 32.
@@ -481,6 +487,7 @@ impl Variant {
             | Role::RmsNorm
             | Role::SiluMul
             | Role::AddNorm
+            | Role::Add3Norm
             | Role::KvAppend
             | Role::Rope
             | Role::Argmax => WIDE_THREADS,
@@ -501,9 +508,10 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.outputs(),
             (Reduce::Gemm, _) => GEMM_TILE,
-            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
-                ROW_THREADS * ROWS_PER_INVOCATION / 2
-            }
+            (
+                Reduce::Row,
+                Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn | Role::FusedFfnPrologue,
+            ) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
     }
@@ -540,13 +548,27 @@ impl Variant {
         }
     }
 
-    /// Bytes of workgroup memory that grow with `k`, the activations of a row.
+    /// Whether its workgroups keep the activations of a row in their memory.
+    pub fn shares_activations(&self) -> bool {
+        let tiled = self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup;
+        tiled || self.role == Role::FusedFfnPrologue
+    }
+
+    /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
     fn shared_bytes(&self, k: usize) -> usize {
-        if self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup {
-            k * self.elem.bytes() + SUBGROUP_THREADS * size_of::<[f32; 8]>()
-        } else {
-            0
+        if !self.shares_activations() {
+            return 0;
         }
+        let sums = match self.reduce {
+            Reduce::Subgroup => size_of::<[f32; 8]>(),
+            Reduce::Tree => size_of::<[f32; 2]>(),
+            Reduce::Elementwise | Reduce::Row | Reduce::Gemm => 0,
+        };
+        let squares = match self.role {
+            Role::FusedFfnPrologue => size_of::<f32>(),
+            _ => 0,
+        };
+        k * self.elem.bytes() + self.threads() * (sums + squares)
     }
 
     /// Whether it reads or writes a cache of int8 codes.
