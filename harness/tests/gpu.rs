@@ -11,9 +11,10 @@ use harness::{
     engine::{Captured, Engine, Program, every},
 };
 use kernels::{
-    Elem, ModelSpec, Role, Settings, Tensor, Variant, flag,
+    Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant, flag,
     kv::Side,
     models::{self, Family},
+    variants::Reduce,
 };
 use reference::{
     Checkpoint, Expected,
@@ -208,6 +209,53 @@ fn layer_within_bounds(gpu: &Gpu, model: &str, all: &[&[&str]]) {
             for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
+            }
+        }
+    }
+}
+
+/// One small layer in each format of weights, all of whose matrices are multiplied by
+/// subgroup forms.
+#[test]
+fn subgroup_forms_of_every_format_are_within_their_bounds() {
+    let Some(gpu) = adapter("subgroup_forms_of_every_format_are_within_their_bounds") else {
+        return;
+    };
+    for &format in QuantFormat::ALL {
+        let spec = ModelSpec {
+            hidden_size: 1024,
+            num_hidden_layers: 1,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            intermediate_size: 512,
+            vocab_size: 203,
+            max_pages: 4,
+            format,
+            ..models::find("smollm2-135m").expect("registered")
+        };
+        let weights = synth::checkpoint(&spec, 1).expect("synthetic weights");
+        let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+        for choices in [
+            &["sg=1", "splitk=0"][..],
+            &["sg=1", "matmul=tiled8", "qkvtile=1", "logits=f32"],
+            &["sg=1", "matmul=scalar", "kv8=1"],
+        ] {
+            let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+            for variant in arm.decode.plan.variants() {
+                let multiplies = variant.format.is_some() && variant.role != Role::Embedding;
+                if multiplies {
+                    assert_eq!(variant.format, Some(format), "{choices:?}: {variant}");
+                    assert_eq!(variant.reduce, Reduce::Subgroup, "{choices:?}: {variant}");
+                }
+            }
+            engine
+                .prefill_whole(&arm.prefill, &[7, 7, 7])
+                .expect("prefill");
+            engine.set_tokens(&[101]);
+            for check in check::roles(&engine, &arm.decode, 3, every).expect("roles") {
+                let stage = &check.stage;
+                let note = &check.note;
+                assert!(check.passed, "{format} {choices:?}: {stage}: {note:?}");
             }
         }
     }

@@ -123,6 +123,11 @@ impl Role {
         }
     }
 
+    /// Whether it is `y = W x` and nothing else.
+    pub const fn is_product(self) -> bool {
+        matches!(self, Self::Int4Matmul | Self::Int4MatmulMoe)
+    }
+
     /// How the keys and values are cached that it reads or stores; `None` where it
     /// does neither.
     pub const fn kv_format(self) -> Option<KvFormat> {

@@ -163,9 +163,6 @@ impl Form {
         if !self.role.bindings().iter().any(reads) {
             return &[];
         }
-        if self.reduce == Reduce::Subgroup || self.out != Elem::F16 {
-            return &[QuantFormat::Q4f16_1];
-        }
         match self.load {
             // It stages codes of four bits and has no place for a bias.
             Load::Vec4 if self.reduce == Reduce::Gemm => &[QuantFormat::Q4f16_1],
@@ -233,6 +230,9 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
+    subgroup(Role::QkvFusedScratch, Tile::One, Load::Word),
+    subgroup(Role::QkvFusedScratch, Tile::One, Load::Vec4),
+    subgroup(Role::QkvFusedScratch, Tile::Two, Load::Word),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     subgroup(Role::Attention, Tile::One, Load::Word),
@@ -263,6 +263,8 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
+    subgroup(Role::Int4MatmulMoe, Tile::Four, Load::Word),
+    subgroup(Role::Int4MatmulMoe, Tile::Four, Load::Vec2),
     batched(
         Batch::Four,
         form(Role::Int4Matmul, Reduce::Tree, Load::Word),
@@ -432,7 +434,7 @@ impl Variant {
             (Reduce::Row, _) => "_row",
             (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
-            (Reduce::Subgroup, Tile::Four) if self.role == Role::Int4Matmul => "_tiled",
+            (Reduce::Subgroup, Tile::Four) if self.role.is_product() => "_tiled",
             (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
@@ -466,9 +468,7 @@ impl Variant {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
                 // Published: two subgroups of 32.
-                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
-                    TREE_THREADS
-                }
+                Reduce::Subgroup if self.projects() && self.load == Load::Word => TREE_THREADS,
                 Reduce::Subgroup => SUBGROUP_THREADS,
             },
             Role::Attention
@@ -514,6 +514,11 @@ impl Variant {
             ) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
+    }
+
+    /// Whether it is the fused projection, to pages or to buffers of its own.
+    pub fn projects(&self) -> bool {
+        matches!(self.role, Role::QkvFused | Role::QkvFusedScratch)
     }
 
     /// Whether it multiplies several vectors.
