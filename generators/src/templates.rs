@@ -221,13 +221,15 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Some(KvFormat::Int8) => "int8",
             None => "none",
         },
-        addends: match variant.role {
-            Role::Add3Norm => "three",
-            _ => "two",
+        addends: if variant.role == Role::Add3Norm {
+            "three"
+        } else {
+            "two"
         },
-        prologue: match variant.role {
-            Role::FusedFfnPrologue => "norm",
-            _ => "none",
+        prologue: if variant.role == Role::FusedFfnPrologue {
+            "norm"
+        } else {
+            "none"
         },
         expert: if variant.role == Role::Int4MatmulMoe {
             "ids"

@@ -193,15 +193,23 @@ fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> 
         let (spec, x, gamma) = (&norm.spec, &norm.x, &norm.gamma);
         // A delta of zero leaves the residual as it is.
         let zero = &vec![0.0; x.len()][..];
-        match variant.role {
-            Role::RmsNorm => cases::rms_norm(bench, variant, spec, x, gamma)
-                .and_then(|judged| require(&judged, "out", &norm.y)),
-            Role::Add3Norm => cases::add3_norm(bench, variant, spec, [zero, x, zero], gamma)
-                .and_then(|judged| require(&judged, "normed", &norm.y)),
-            _ => cases::add_norm(bench, variant, spec, zero, x, gamma)
-                .and_then(|judged| require(&judged, "normed", &norm.y)),
-        }
-        .with_context(|| norm.name.clone())?;
+        let (output, judged) = if variant.role == Role::RmsNorm {
+            ("out", cases::rms_norm(bench, variant, spec, x, gamma))
+        } else if variant.role == Role::Add3Norm {
+            let addends = [zero, x, zero];
+            (
+                "normed",
+                cases::add3_norm(bench, variant, spec, addends, gamma),
+            )
+        } else {
+            (
+                "normed",
+                cases::add_norm(bench, variant, spec, zero, x, gamma),
+            )
+        };
+        judged
+            .and_then(|judged| require(&judged, output, &norm.y))
+            .with_context(|| norm.name.clone())?;
     }
     Ok(())
 }

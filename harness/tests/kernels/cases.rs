@@ -106,7 +106,7 @@ roles! {
 }
 
 #[test]
-fn ids_are_unique_and_an_unknown_one_lists_them_all() {
+fn ids_are_unique_and_an_unknown_one_names_the_nearest() {
     let ids: Vec<String> = cases::all().map(|case| case.id()).collect();
     let unique: BTreeSet<&String> = ids.iter().collect();
     assert_eq!(unique.len(), ids.len(), "ids");
@@ -114,5 +114,5 @@ fn ids_are_unique_and_an_unknown_one_lists_them_all() {
         .expect_err("a slip")
         .to_string();
     assert!(error.contains("did you mean `rope/rope/drawn`?"), "{error}");
-    assert!(ids.iter().all(|id| error.contains(id)), "{error}");
+    assert!(error.len() < 500, "no list of every case: {error}");
 }

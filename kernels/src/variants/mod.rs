@@ -564,10 +564,8 @@ impl Variant {
             Reduce::Tree => size_of::<[f32; 2]>(),
             Reduce::Elementwise | Reduce::Row | Reduce::Gemm => 0,
         };
-        let squares = match self.role {
-            Role::FusedFfnPrologue => size_of::<f32>(),
-            _ => 0,
-        };
+        let normalises = self.role == Role::FusedFfnPrologue;
+        let squares = if normalises { size_of::<f32>() } else { 0 };
         k * self.elem.bytes() + self.threads() * (sums + squares)
     }
 
@@ -601,6 +599,14 @@ impl Variant {
         }
         if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
+        }
+        let buffers = self.storage_bindings();
+        let buffers = buffers.filter(|binding| !self.in_texture(binding)).count();
+        if buffers > features.max_storage_buffers as usize {
+            return Err(format!(
+                "binds {buffers} storage buffers, this adapter allows {}",
+                features.max_storage_buffers
+            ));
         }
         let step = self.k_step();
         if !k.is_multiple_of(step) {
