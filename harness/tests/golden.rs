@@ -126,9 +126,7 @@ fn qwen3_mlx_tiny_passes_by_subgroup() {
     };
     let weights = reference::mlx::read(&dir, &|_, _| {}).expect("it loads");
     let mut chosen = flag::Choices::new();
-    for choice in ["sg=1", "vec4aff=1"] {
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-    }
+    flag::parse_choice("sg=1", &mut chosen).expect("a valid choice");
     let settings = Settings::resolve(&gpu.features, &chosen).expect("no conflict");
     let plan = Plan::build(weights.spec(), &settings, &gpu.features, Phase::Decode);
     let variants = plan.expect("a plan").variants();
@@ -136,11 +134,11 @@ fn qwen3_mlx_tiny_passes_by_subgroup() {
     let ids: Vec<String> = read.map(Variant::id).collect();
     let expected = [
         "embedding_affine4_g64",
-        "int4_matmul_tiled_vec4h_affine4_g64",
+        "int4_matmul_tiled_affine4_g64",
         "fused_ffn_tiled_sg_affine4_g64",
     ];
     assert_eq!(ids, expected, "the forms");
-    let (status, document) = check_with(&dir, &["sg=1", "vec4aff=1"]);
+    let (status, document) = check_with(&dir, &["sg=1"]);
     assert_eq!(failed(&document), [""; 0], "by subgroup");
     assert_eq!(status, Some(0), "by subgroup");
 }
