@@ -18,7 +18,11 @@ use ::kernels::{
     models::{self, DEFAULT_MODEL},
 };
 use anyhow::{Context as _, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use reference::folder::Verify;
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -66,6 +70,9 @@ struct ModelArgs {
     /// by default the model's own file, or synthetic weights where it cannot be had
     #[arg(long)]
     weights: Option<String>,
+    /// How often the shards of an MLC checkpoint are compared with their md5
+    #[arg(long, value_name = "WHEN", default_value = Verify::Once.name(), value_parser = verify())]
+    verify: Verify,
     /// Prompt of N seeded token ids instead of the embedded one
     #[arg(long, value_name = "N")]
     prompt: Option<usize>,
@@ -103,7 +110,7 @@ impl ModelArgs {
     /// The weights, of the model named, and the prompt, with room for `tokens`
     /// after it.
     fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
-        let weights = model::load(self.id(), self.weights.as_deref(), self.seed)?;
+        let weights = model::load_with(self.id(), self.weights.as_deref(), self.seed, self.verify)?;
         self.require_named(weights.spec())?;
         let prompt = model::prompt(weights.spec(), self.prompt, self.seed)?;
         require_room(weights.spec(), prompt.ids.len(), tokens)?;
@@ -125,6 +132,15 @@ impl ModelArgs {
         }
         Ok(())
     }
+}
+
+/// The values of `--verify`.
+fn verify() -> impl TypedValueParser<Value = Verify> {
+    let names = Verify::ALL.map(Verify::name);
+    PossibleValuesParser::new(names).map(|name| {
+        let mut all = Verify::ALL.into_iter();
+        all.find(|v| v.name() == name).unwrap_or_default()
+    })
 }
 
 /// Refuses a prompt and tokens that the model's pages do not hold.
@@ -596,7 +612,8 @@ fn run_fetch(args: &FetchArgs) -> Result<u8> {
 
 fn run_convert(args: &ConvertArgs) -> Result<u8> {
     let silent = |_: u64, _: u64| {};
-    let checkpoint = reference::convert::load(Path::new(&args.input), &silent)?;
+    let format = ::kernels::QuantFormat::Q4f16_1;
+    let checkpoint = reference::convert::read(Path::new(&args.input), format, &silent)?;
     reference::mlc::write(&checkpoint, &args.output, &silent)?;
     let title = &checkpoint.provenance().title;
     let shown = args.output.display().to_string();

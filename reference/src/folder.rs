@@ -1,6 +1,9 @@
 //! Checkpoint folders of either kind: reading one, and what both have in common.
 
 pub(crate) mod fields;
+mod verify;
+
+pub use verify::{Verification, Verify};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
 use crate::{mlc, mlx};
@@ -120,13 +123,26 @@ pub(crate) fn field(
     }
 }
 
-/// Reads an MLC or an MLX checkpoint folder, by its configuration.
+/// Reads an MLC or an MLX checkpoint folder, by its configuration. What has an md5 is
+/// verified.
 ///
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    read_with(dir, Verification::default(), progress)
+}
+
+/// The same, verified as the caller says.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read_with(
+    dir: &Path,
+    verification: Verification<'_>,
+    progress: Progress<'_>,
+) -> Result<Checkpoint, FolderError> {
     if dir.join(mlc::CONFIG).exists() {
-        mlc::read(dir, progress)
+        mlc::read_with(dir, verification, progress)
     } else if dir.join(mlx::CONFIG).exists() {
         mlx::read(dir, progress)
     } else {

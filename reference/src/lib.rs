@@ -17,6 +17,7 @@ pub mod mlc;
 pub mod mlx;
 pub mod numerics;
 pub mod quantise;
+mod ranges;
 pub mod roles;
 pub mod synth;
 

@@ -3,7 +3,7 @@
 //!
 //! Reading: the index is checked against the model and against itself, then
 //! every shard's size and md5 against the index, and only then is a byte of it
-//! used. Each tensor goes by its own dtype; `format` matters for float32 alone.
+//! used ([`Verification`] can remember the md5, and leave it out). Each tensor goes by its own dtype; `format` matters for float32 alone.
 //! Writing: into a sibling folder that is renamed at the end, so that a
 //! half-written folder is never taken for a whole one.
 
@@ -14,13 +14,13 @@ mod write;
 pub use write::write;
 
 use crate::checkpoint::{Checkpoint, Container, Progress, Provenance, Stored, supported};
-use crate::folder::{FolderError, fields::Fields, read_json};
+use crate::folder::{FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, read_json};
 use crate::matrix::{Packed, ScaleValues};
 use index::{Index, Part};
 use kernels::models::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file that makes a folder an MLC checkpoint.
 pub const CONFIG: &str = "mlc-chat-config.json";
@@ -34,13 +34,21 @@ const ORIGIN: &str = "zero-tvm-origin.json";
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    read_with(dir, Verification::default(), progress)
+}
+
+/// The same, shards verified as the caller says.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read_with(
+    dir: &Path,
+    verification: Verification<'_>,
+    progress: Progress<'_>,
+) -> Result<Checkpoint, FolderError> {
     let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
-    let index_path = INDEXES
-        .iter()
-        .map(|name| dir.join(name))
-        .find(|path| path.exists())
-        .unwrap_or_else(|| dir.join(INDEXES[1]));
-    let index = Index::new(&index_path, read_json(&index_path)?)?;
+    let index_path = one_index(dir)?;
+    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
@@ -54,23 +62,28 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
     };
     supported(&spec).map_err(checkpoint_error)?;
     let wanted = index.match_parameters(&spec)?;
-    let mut parts = index.read_shards(dir, progress)?;
+    let mut parts = index.read_shards(dir, verification, progress)?;
     let mut take = |name: Option<String>| name.and_then(|name| parts.remove(&name));
     let mut tensors = Vec::new();
     for (key, names) in wanted {
         let stored = match (spec.shape(key.1), take(names.main), take(names.scale)) {
-            (Shape::Matrix { rows, k }, Some(Part::Words(words)), Some(Part::Half(scales))) => {
+            (Shape::Matrix { rows, k }, Some(Part::Words(words)), Some(scales)) => {
+                let scales = match scales {
+                    Part::Half(scales) => ScaleValues::F16(scales),
+                    Part::Wide(scales) => ScaleValues::F32(scales),
+                    // A wrong dtype was refused by `match_parameters`.
+                    Part::Words(_) => continue,
+                };
                 Stored::Matrix(Packed {
                     format: spec.format_of(key.0, key.1),
                     rows,
                     k,
                     words,
-                    scales: ScaleValues::F16(scales),
+                    scales,
                     biases: vec![],
                 })
             }
             (Shape::Vector { .. }, Some(Part::Half(values)), None) => Stored::Vector(values),
-            // A wrong dtype was refused by `match_parameters`.
             (Shape::Matrix { .. } | Shape::Vector { .. }, _, _) => continue,
         };
         tensors.push((key, stored));
@@ -86,6 +99,25 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
         notes,
     };
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
+}
+
+/// The index. A folder may have it under both names; they must then say the same.
+fn one_index(dir: &Path) -> Result<PathBuf, FolderError> {
+    let [new, old] = INDEXES.map(|name| dir.join(name));
+    if !new.exists() {
+        return Ok(old);
+    }
+    if old.exists() && read_json::<Value>(&new)? != read_json::<Value>(&old)? {
+        let expected = format!("the same as in {}", old.display());
+        return Err(field(
+            &new,
+            "records",
+            expected,
+            "another index",
+            VERSIONS_DIFFER,
+        ));
+    }
+    Ok(new)
 }
 
 /// Where a folder that this workbench wrote has its weights from.

@@ -2,16 +2,17 @@
 
 use super::{Mutant, mutant};
 use kernels::QuantFormat::{
-    self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1,
+    self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1, Q8_0,
 };
 
 const FOUR_BITS: &[QuantFormat] = &[Q4f16_1, Q4f32_1, Q4_0, Affine4G32, Affine4G64];
 const OTHER_FOUR_BITS: &[QuantFormat] = &[Q4f32_1, Q4_0, Affine4G32, Affine4G64];
 const THREE_BITS: &[QuantFormat] = &[Affine3G64];
-const EIGHT_BITS: &[QuantFormat] = &[Affine8G32, Affine8G64];
+const EIGHT_BITS: &[QuantFormat] = &[Q8_0, Affine8G32, Affine8G64];
 const AFFINE: &[QuantFormat] = &[Affine4G32, Affine4G64, Affine3G64, Affine8G32, Affine8G64];
 const AFFINE4: &[QuantFormat] = &[Affine4G32, Affine4G64];
 const OF_GGUF: &[QuantFormat] = &[Q4_0];
+const SIGNED_BYTES: &[QuantFormat] = &[Q8_0];
 const WIDE_SCALES: &[QuantFormat] = &[Q4f32_1];
 
 const QUANT: &[&str] = &[
@@ -403,6 +404,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
     mutant("zero_point_8_of_wide_scales", &["int4_matmul", "qkv_fused_row_vec4", "fused_ffn"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
     mutant("zero_point_7", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("zero_point_127", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
     mutant("byte_order", BUFFERS, "the first and the third code of a word are exchanged", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.zx, high.xz)").in_formats(EIGHT_BITS),
     mutant("word_order", BUFFERS, "the second word's codes are taken for the first's", "vec4<f32>(low.yw, high.yw)", "vec4<f32>(high.yw, low.yw)").in_formats(EIGHT_BITS),
     mutant("straddle_first_word", BUFFERS, "the bits of a code in the second word are lost", "(words.x >> 24u) | (words.y << 8u)", "words.x >> 24u").in_formats(THREE_BITS),
@@ -697,6 +699,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("embedding_straddle", EMBEDDING, "the bits of a code in the next word are lost", "shift > 29u", "shift > 31u").in_formats(THREE_BITS),
     mutant("embedding_row_of_bytes", EMBEDDING, "codes begin at whole bytes", "let shift = k * 3u % 32u;", "let shift = k * 3u % 32u / 8u * 8u;").in_formats(THREE_BITS),
     mutant("embedding_zero_point_7", EMBEDDING, "codes are centred on 7, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("embedding_zero_point_127", EMBEDDING, "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
     mutant("embedding_zero_point_8", EMBEDDING, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
     mutant("embedding_bias_scaled", EMBEDDING, "the bias is taken for a zero point", "Act(scales[at]) + Act(biases[at])", "(Act(scales[at]) + Act(biases[at]))").in_formats(AFFINE),
     mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE").in_formats(QuantFormat::ALL),

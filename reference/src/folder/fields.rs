@@ -194,25 +194,31 @@ pub(crate) fn named(dir: &Path, spec: ModelSpec) -> ModelSpec {
     let name = dir
         .file_name()
         .map_or("checkpoint".into(), |n| n.to_string_lossy().into_owned());
-    let mut known = registry().into_iter();
-    known
-        .find(|known| same_architecture(known, &spec))
-        .unwrap_or(ModelSpec {
-            id: name.clone(),
-            title: name,
-            ..spec
-        })
+    registered(&spec).unwrap_or(ModelSpec {
+        id: name.clone(),
+        title: name,
+        ..spec
+    })
 }
 
-/// Equal in everything that decides the weights and the arithmetic.
-fn same_architecture(known: &ModelSpec, found: &ModelSpec) -> bool {
-    let named = ModelSpec {
-        id: known.id.clone(),
-        title: known.title.clone(),
-        aliases: known.aliases.clone(),
-        max_pages: known.max_pages,
-        stop_ids: known.stop_ids.clone(),
-        ..found.clone()
-    };
-    *known == named
+/// The registered model that is equal in everything that decides the arithmetic, in
+/// the formats that were found.
+pub(crate) fn registered(found: &ModelSpec) -> Option<ModelSpec> {
+    let mut known = registry().into_iter();
+    known.find_map(|known| {
+        let named = ModelSpec {
+            id: known.id.clone(),
+            title: known.title.clone(),
+            aliases: known.aliases.clone(),
+            max_pages: known.max_pages,
+            stop_ids: known.stop_ids.clone(),
+            ..found.clone()
+        };
+        let in_its_formats = ModelSpec {
+            format: known.format,
+            other_formats: known.other_formats.clone(),
+            ..named.clone()
+        };
+        (in_its_formats == known).then_some(named)
+    })
 }

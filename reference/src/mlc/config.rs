@@ -59,10 +59,11 @@ pub(super) fn spec(
         }
     };
     let quantization = fields.map.get("quantization");
-    let format = QuantFormat::Q4f16_1;
-    if quantization.and_then(Value::as_str) != Some(format.name()) {
-        return Err(fields.error("quantization", format.name(), quantization));
-    }
+    let mut formats = [QuantFormat::Q4f16_1, QuantFormat::Q4f32_1].into_iter();
+    let is = |f: &QuantFormat| quantization.and_then(Value::as_str) == Some(f.name());
+    let Some(format) = formats.find(is) else {
+        return Err(fields.error("quantization", "q4f16_1 or q4f32_1", quantization));
+    };
     let Some(Value::Object(model)) = fields.map.get("model_config") else {
         return Err(fields.error("model_config", "an object", fields.map.get("model_config")));
     };
@@ -88,6 +89,7 @@ pub(super) fn spec(
         dir,
         ModelSpec {
             stop_ids: fields.stop_ids()?,
+            format,
             ..spec
         },
     ))

@@ -77,19 +77,23 @@ fn write_files(
         match spec.shape(tensor) {
             Shape::Matrix { rows, .. } => {
                 let matrix = checkpoint.matrix(layer, tensor);
-                let (QuantFormat::Q4f16_1, Scales::F16(scales)) = (matrix.format, matrix.scales)
+                let (QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1, words) =
+                    (matrix.format, matrix.words)
                 else {
-                    let expected = QuantFormat::Q4f16_1;
+                    let expected = "q4f16_1 or q4f32_1";
                     return Err(field(dir, name, expected, matrix.format, ""));
                 };
-                let words = matrix.words;
                 let shape = [rows, words.len() / rows];
                 let name_of = |suffix: &str| format!("{name}{suffix}");
                 let bytes = bytemuck::cast_slice(words);
                 shards.add(&name_of(".q_weight"), &shape, "uint32", bytes)?;
-                let shape = [rows, scales.len() / rows];
-                let bytes = bytemuck::cast_slice(scales);
-                shards.add(&name_of(".q_scale"), &shape, "float16", bytes)?;
+                let shape = [rows, matrix.scales.len() / rows];
+                let dtype = match matrix.scales {
+                    Scales::F16(_) => "float16",
+                    Scales::F32(_) => "float32",
+                };
+                let bytes = matrix.scales.bytes();
+                shards.add(&name_of(".q_scale"), &shape, dtype, bytes)?;
                 count += 2;
             }
             Shape::Vector { len } => {
