@@ -3,6 +3,7 @@
 
 mod ab;
 mod cases;
+mod files;
 mod kernels;
 
 use crate::{
@@ -56,8 +57,12 @@ enum Command {
     Doctor(DoctorArgs),
     /// Fetch a model's weights into the cache, verified
     Fetch(FetchArgs),
-    /// Write a GGUF as an MLC q4f16_1 checkpoint (requantises)
-    Convert(ConvertArgs),
+    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder
+    Convert(files::ConvertArgs),
+    /// Write seeded synthetic weights of a model as a checkpoint folder
+    Synth(files::SynthArgs),
+    /// Say what a checkpoint is, and what it lacks to be a registered model
+    Inspect(files::InspectArgs),
 }
 
 #[derive(Debug, Args)]
@@ -232,17 +237,6 @@ struct FetchArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-struct ConvertArgs {
-    /// The GGUF file
-    input: PathBuf,
-    /// The folder to write; it must not exist or be empty
-    output: PathBuf,
-    /// Print one JSON document on standard output
-    #[arg(long)]
-    json: bool,
-}
-
 impl Cli {
     /// Runs the command and returns the exit status.
     pub fn run(self) -> u8 {
@@ -255,7 +249,9 @@ impl Cli {
             Command::Report(args) => run_report(&args),
             Command::Doctor(args) => run_doctor(&args),
             Command::Fetch(args) => run_fetch(&args),
-            Command::Convert(args) => run_convert(&args),
+            Command::Convert(args) => files::run_convert(&args),
+            Command::Synth(args) => files::run_synth(&args),
+            Command::Inspect(args) => files::run_inspect(&args),
         };
         result.unwrap_or_else(|error| {
             // A closed standard error is no reason for another exit status.
@@ -606,21 +602,6 @@ fn run_fetch(args: &FetchArgs) -> Result<u8> {
         args.json,
         &json!({ "model": spec.id, "path": shown }),
         &shown,
-    )?;
-    Ok(0)
-}
-
-fn run_convert(args: &ConvertArgs) -> Result<u8> {
-    let silent = |_: u64, _: u64| {};
-    let format = ::kernels::QuantFormat::Q4f16_1;
-    let checkpoint = reference::convert::read(Path::new(&args.input), format, &silent)?;
-    reference::mlc::write(&checkpoint, &args.output, &silent)?;
-    let title = &checkpoint.provenance().title;
-    let shown = args.output.display().to_string();
-    answer(
-        args.json,
-        &json!({ "title": title, "output": shown, "bytes": checkpoint.payload_bytes() }),
-        &format!("{title}: {} bytes in {shown}", checkpoint.payload_bytes()),
     )?;
     Ok(0)
 }

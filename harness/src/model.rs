@@ -44,6 +44,16 @@ impl Default for Bar {
     }
 }
 
+/// A bar on standard error that counts up to a total of its own.
+pub fn counting(what: &str) -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent} % {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_owned());
+    bar
+}
+
 impl fetch::Progress for Bar {
     fn phase(&mut self, text: &str) {
         self.0.set_message(text.to_owned());

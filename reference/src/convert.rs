@@ -6,7 +6,9 @@ use crate::checkpoint::{
 use crate::folder::FolderError;
 use crate::gguf::{self, Gguf, LoadError};
 use crate::matrix::{Packed, ScaleValues};
+use crate::mlx::FloatFolder;
 use crate::quantise::{quantise_row, quantise_row_affine, quantise_row_wide};
+use crate::{mlc, mlx};
 use half::f16;
 use kernels::models::{ModelSpec, Shape};
 use kernels::quant::{Elem, QuantFormat};
@@ -85,31 +87,91 @@ impl FloatModel for gguf::Model<'_> {
     }
 }
 
-/// Reads a GGUF file and quantises its decoded weights; `progress` counts weights.
+/// What a conversion makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An MLC folder in q4f16_1.
+    Q4f16_1,
+    /// An MLC folder in q4f32_1.
+    Q4f32_1,
+    /// An MLX folder, 4 bits in groups of 64.
+    MlxAffine4,
+}
+
+impl Target {
+    /// Every target.
+    pub const ALL: [Self; 3] = [Self::Q4f16_1, Self::Q4f32_1, Self::MlxAffine4];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q4f16_1 => "q4f16_1",
+            Self::Q4f32_1 => "q4f32_1",
+            Self::MlxAffine4 => "mlx-affine4",
+        }
+    }
+
+    /// Format of the matrices.
+    pub const fn format(self) -> QuantFormat {
+        match self {
+            Self::Q4f16_1 => QuantFormat::Q4f16_1,
+            Self::Q4f32_1 => QuantFormat::Q4f32_1,
+            Self::MlxAffine4 => QuantFormat::Affine4G64,
+        }
+    }
+
+    const fn container(self) -> Container {
+        match self {
+            Self::Q4f16_1 | Self::Q4f32_1 => Container::Mlc,
+            Self::MlxAffine4 => Container::Mlx,
+        }
+    }
+}
+
+/// Reads a GGUF file, or a Hugging Face folder in floating point, and quantises its
+/// decoded weights; `progress` counts weights.
 ///
 /// # Errors
 /// [`ConvertError`].
 pub fn read(
     input: &Path,
-    format: QuantFormat,
+    target: Target,
     progress: Progress<'_>,
 ) -> Result<Checkpoint, ConvertError> {
+    if input.is_dir() {
+        return quantise(&FloatFolder::open(input)?, target, progress);
+    }
     let gguf = Gguf::open(input).map_err(LoadError::from)?;
-    quantise(&gguf::Model::new(&gguf)?, format, progress)
+    quantise(&gguf::Model::new(&gguf)?, target, progress)
+}
+
+/// Writes a checkpoint in the container of its formats: MLX where its matrices are
+/// affine, else MLC; `progress` counts bytes.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn write(
+    checkpoint: &Checkpoint,
+    output: &Path,
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
+    if checkpoint.spec().format.is_affine() {
+        mlx::write(checkpoint, output, progress)
+    } else {
+        mlc::write(checkpoint, output, progress)
+    }
 }
 
 /// Quantises all matrices to one format, rows in parallel; `progress` counts weights.
 ///
 /// # Errors
 /// [`ConvertError`].
-///
-/// # Panics
-/// When no quantiser makes the format.
 pub fn quantise(
     model: &dyn FloatModel,
-    format: QuantFormat,
+    target: Target,
     progress: Progress<'_>,
 ) -> Result<Checkpoint, ConvertError> {
+    let format = target.format();
     let spec = ModelSpec {
         format,
         other_formats: vec![],
@@ -143,7 +205,7 @@ pub fn quantise(
     });
     let tensors = tensors.collect::<Result<Vec<_>, ConvertError>>()?;
     let provenance = Provenance {
-        weights: Container::Mlc,
+        weights: target.container(),
         title: format!("{} (requantised)", spec.title),
         sha256: String::new(),
         notes: vec![format!(

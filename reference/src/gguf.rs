@@ -12,8 +12,10 @@ mod model;
 
 pub use blocks::{BlockType, dequantise};
 pub use load::{load, load_model};
+pub(crate) use model::expected;
 pub use model::{LoadError, Model};
 
+use crate::inspect::Stored;
 use crate::ranges;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -219,6 +221,20 @@ impl Gguf {
     /// elements of [`Value::Array`] lie.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The tensors, as `inspect` lists them.
+    pub(crate) fn stored(&self) -> Vec<Stored> {
+        let stored = self.tensors.iter().map(|(name, info)| Stored {
+            name: name.clone(),
+            shape: match info.rows {
+                1 => vec![info.k as u64],
+                rows => vec![rows as u64, info.k as u64],
+            },
+            dtype: info.block_type.name().to_owned(),
+            bytes: info.end() - info.start,
+        });
+        stored.collect()
     }
 
     /// SHA-256 of the whole file, lower-case hex.

@@ -12,6 +12,7 @@ pub mod folder;
 pub mod forward;
 pub mod gguf;
 pub mod golden;
+pub mod inspect;
 pub mod matrix;
 pub mod mlc;
 pub mod mlx;
@@ -20,6 +21,7 @@ pub mod quantise;
 mod ranges;
 pub mod roles;
 pub mod synth;
+mod tensors;
 
 pub use bounds::Expected;
 pub use checkpoint::{Checkpoint, Provenance};

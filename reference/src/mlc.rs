@@ -12,22 +12,24 @@ mod index;
 mod write;
 
 pub use write::write;
+pub(crate) use write::write_scaling;
 
-use crate::checkpoint::{Checkpoint, Container, Progress, Provenance, Stored, supported};
-use crate::folder::{FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, read_json};
+use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance, supported};
+use crate::folder::{
+    FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
+};
+use crate::inspect::Stored;
 use crate::matrix::{Packed, ScaleValues};
 use index::{Index, Part};
-use kernels::models::Shape;
-use serde::{Deserialize, Serialize};
+use kernels::models::{ModelSpec, Shape};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The file that makes a folder an MLC checkpoint.
 pub const CONFIG: &str = "mlc-chat-config.json";
 /// The index's name now and of old, in the order they are looked for.
 const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
-/// What this workbench adds to a folder it writes: the title and its reasons.
-const ORIGIN: &str = "zero-tvm-origin.json";
 
 /// Reads a checkpoint folder; `progress` counts bytes of shards.
 ///
@@ -55,7 +57,7 @@ pub fn read_with(
         map: &config,
     };
     let spec = config::spec(&fields, dir, index.records.len())?;
-    let origin = read_origin(dir)?;
+    let origin = origin::read(dir)?;
     let checkpoint_error = |cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
@@ -74,7 +76,7 @@ pub fn read_with(
                     // A wrong dtype was refused by `match_parameters`.
                     Part::Words(_) => continue,
                 };
-                Stored::Matrix(Packed {
+                checkpoint::Stored::Matrix(Packed {
                     format: spec.format_of(key.0, key.1),
                     rows,
                     k,
@@ -83,7 +85,9 @@ pub fn read_with(
                     biases: vec![],
                 })
             }
-            (Shape::Vector { .. }, Some(Part::Half(values)), None) => Stored::Vector(values),
+            (Shape::Vector { .. }, Some(Part::Half(values)), None) => {
+                checkpoint::Stored::Vector(values)
+            }
             (Shape::Matrix { .. } | Shape::Vector { .. }, _, _) => continue,
         };
         tensors.push((key, stored));
@@ -99,6 +103,50 @@ pub fn read_with(
         notes,
     };
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
+}
+
+/// What a folder says of itself: the model, or why it is none, and its records.
+pub(crate) fn described(
+    dir: &Path,
+) -> Result<(Result<ModelSpec, FolderError>, Vec<Stored>), FolderError> {
+    let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let index_path = one_index(dir)?;
+    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
+    let fields = Fields {
+        file: dir.join(CONFIG),
+        prefix: "",
+        map: &config,
+    };
+    let records = index.stored();
+    let spec = config::spec(&fields, dir, records.len());
+    let whole = spec.and_then(|spec| {
+        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+            dir: dir.to_owned(),
+            cause,
+        })?;
+        index.match_parameters(&spec)?;
+        Ok(spec)
+    });
+    Ok((whole, records))
+}
+
+/// Rows of each record of a model, and columns of its vectors.
+pub(crate) fn expected(spec: &ModelSpec) -> BTreeMap<String, (u64, Option<u64>)> {
+    let mut all = BTreeMap::new();
+    for (layer, tensor) in spec.tensors() {
+        let name = spec.param_name(layer, tensor);
+        match spec.shape(tensor) {
+            Shape::Vector { len } => drop(all.insert(name, (1, Some(len as u64)))),
+            Shape::Matrix { rows, k } => {
+                let words = spec.format.words_per_row(k) as u64;
+                let groups = spec.format.scales_per_row(k) as u64;
+                let rows = rows as u64;
+                all.insert(format!("{name}.q_weight"), (rows, Some(words)));
+                all.insert(format!("{name}.q_scale"), (rows, Some(groups)));
+            }
+        }
+    }
+    all
 }
 
 /// The index. A folder may have it under both names; they must then say the same.
@@ -118,21 +166,4 @@ fn one_index(dir: &Path) -> Result<PathBuf, FolderError> {
         ));
     }
     Ok(new)
-}
-
-/// Where a folder that this workbench wrote has its weights from.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Origin {
-    title: String,
-    notes: Vec<String>,
-}
-
-fn read_origin(dir: &Path) -> Result<Option<Origin>, FolderError> {
-    let file = dir.join(ORIGIN);
-    if file.exists() {
-        read_json(&file).map(Some)
-    } else {
-        Ok(None)
-    }
 }

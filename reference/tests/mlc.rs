@@ -5,7 +5,7 @@ mod common;
 
 use common::tiny_llama;
 use half::f16;
-use kernels::models::{self, Family, ModelSpec, Tensor};
+use kernels::models::{self, Family, ModelSpec, RopeScaling, Tensor};
 use kernels::quant::QuantFormat;
 use proptest::prelude::*;
 use reference::checkpoint::Container;
@@ -103,12 +103,28 @@ fn round_trip_is_exact() {
         (Family::Qwen3, true, QuantFormat::Q4f16_1, "qwen3"),
         (Family::Llama, false, QuantFormat::Q4f32_1, "wide"),
     ] {
+        let rope_scaling = match family {
+            Family::Llama => Some(RopeScaling::Llama3 {
+                factor: 32.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_max_position_embeddings: 64,
+            }),
+            Family::Phi3 => Some(RopeScaling::Longrope {
+                short_factor: vec![1.25; 16],
+                long_factor: vec![2.5; 16],
+                original_max_position_embeddings: 64,
+                max_position_embeddings: 4096,
+            }),
+            Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => None,
+        };
         let spec = ModelSpec {
             id: name.into(),
             title: name.into(),
             family,
             tie_word_embeddings: tied,
             format,
+            rope_scaling,
             ..tiny_llama()
         };
         let written = synth::checkpoint(&spec, 7).expect("synthetic");
@@ -413,9 +429,19 @@ fn shards_are_hashed_as_the_caller_says() {
 
 #[test]
 fn odd_configurations_are_refused() {
-    let cases: [Case; 12] = [
-        ("model_config.rope_scaling: expected null", &|v| {
-            v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3"});
+    let cases: [Case; 14] = [
+        (
+            "model_config.rope_scaling.rope_type: expected llama3, longrope or default",
+            &|v| v["model_config"]["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4}),
+        ),
+        (
+            "rope_scaling.factor: expected a number, found nothing",
+            &|v| {
+                v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3"});
+            },
+        ),
+        ("rope_scaling.beta: expected no such key", &|v| {
+            v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3", "beta": 1});
         }),
         (
             "model_config.hiden_size: expected no such key (did you mean hidden_size?)",

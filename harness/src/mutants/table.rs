@@ -719,6 +719,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("rope_on_values", ROPE, "the first head of values is taken for a key", "  if (row >= Q_DIM + KV_DIM) {", "  if (row >= Q_DIM + KV_DIM + HEAD_DIM) {"),
     mutant("rope_unguarded", ROPE, "invocations past the last element store too", " || i >= u32(u.seq_len) * QKV_DIM", ""),
     mutant("turn_unreduced", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
+    mutant("rope_values_unscaled", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "rotated values are not scaled", "ROPE_ATTENTION_FACTOR * vec2<f32>", "vec2<f32>"),
     mutant("sine_and_cosine_swapped", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
     // kv_append
     mutant("append_padding", KV_APPEND, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),

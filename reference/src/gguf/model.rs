@@ -6,7 +6,7 @@ use crate::checkpoint::{CheckpointError, Key, describe, supported};
 use crate::folder::fields::registered;
 use kernels::models::{Family, ModelSpec, Shape, Tensor};
 use kernels::quant::QuantFormat;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -276,6 +276,22 @@ fn part_names(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, Option<usi
     }
 }
 
+/// Rows and columns of each tensor of a model.
+pub(crate) fn expected(spec: &ModelSpec) -> BTreeMap<String, (u64, Option<u64>)> {
+    let mut all = BTreeMap::new();
+    for key in spec.tensors() {
+        let (rows, k) = match spec.shape(key.1) {
+            Shape::Matrix { rows, k } => (rows, k),
+            Shape::Vector { len } => (1, len),
+        };
+        for (name, part_rows, _) in part_names(spec, key) {
+            let rows = part_rows.unwrap_or(rows) as u64;
+            all.insert(name, (rows, Some(k as u64)));
+        }
+    }
+    all
+}
+
 /// The model's constants from the metadata.
 fn spec(gguf: &Gguf) -> Result<ModelSpec, LoadError> {
     let architecture = gguf.string("general.architecture")?;
@@ -350,6 +366,7 @@ fn spec(gguf: &Gguf) -> Result<ModelSpec, LoadError> {
         } else {
             DEFAULT_THETA
         },
+        rope_scaling: None,
         rms_norm_eps: positive(gguf, &key("attention.layer_norm_rms_epsilon"))?,
         tie_word_embeddings: !gguf.tensors().contains_key("output.weight"),
         max_pages: pages.clamp(1, MAX_PAGES) as usize,

@@ -10,19 +10,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// Keys of `model_config` that say nothing about the weights or the arithmetic.
-const IGNORED_KEYS: [&str; 10] = [
+const IGNORED_KEYS: [&str; 8] = [
     "prefill_chunk_size",
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
     "max_batch_size",
-    "max_position_embeddings",
-    "original_max_position_embeddings",
     "dtype",
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
 ];
-const USED_KEYS: [&str; 18] = [
+const USED_KEYS: [&str; 20] = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -35,6 +33,8 @@ const USED_KEYS: [&str; 18] = [
     "position_embedding_base",
     "rope_theta",
     "rope_scaling",
+    "max_position_embeddings",
+    "original_max_position_embeddings",
     "partial_rotary_factor",
     "context_window_size",
     "model_type",
@@ -73,7 +73,6 @@ pub(super) fn spec(
         map: model,
     };
     let only = [
-        ("rope_scaling", Value::Null),
         ("hidden_act", json!("silu")),
         ("attention_bias", json!(false)),
         ("weight_block_size", Value::Null),

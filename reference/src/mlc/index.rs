@@ -3,6 +3,7 @@
 
 use crate::checkpoint::{Key, Progress, describe, hex};
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
+use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
 use kernels::quant::Elem;
@@ -47,6 +48,16 @@ enum Dtype {
 }
 
 impl Dtype {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Uint32 => "uint32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+            Self::Float32AsBf16 => "float32 as bf16",
+        }
+    }
+
     fn bytes(self) -> u64 {
         match self {
             Self::Uint32 | Self::Float32 => 4,
@@ -277,6 +288,22 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// The records, as `inspect` lists them.
+    pub(super) fn stored(&self) -> Vec<Stored> {
+        let mut all: Vec<Stored> = self
+            .records
+            .iter()
+            .map(|record| Stored {
+                name: record.name.clone(),
+                shape: record.shape.clone(),
+                dtype: record.dtype.name().to_owned(),
+                bytes: record.end - record.start,
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     /// Pairs the model's parameters with records: all there, none besides, each
