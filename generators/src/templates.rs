@@ -31,6 +31,10 @@ struct Params {
     tokens: usize,
     /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
     out: &'static str,
+    /// What is added before a norm: `two` or `three` vectors.
+    addends: &'static str,
+    /// What `fused_ffn` does before its products: `none` or the `norm` of a sum.
+    prologue: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
     /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
@@ -51,6 +55,10 @@ struct Params {
 
 /// Name and text of each template.
 pub(crate) const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "add_norm.wgsl.tera",
+        include_str!("../templates/add_norm.wgsl.tera"),
+    ),
     (
         "argmax.wgsl.tera",
         include_str!("../templates/argmax.wgsl.tera"),
@@ -86,6 +94,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     (
         "qkv_fused.wgsl.tera",
         include_str!("../templates/qkv_fused.wgsl.tera"),
+    ),
+    (
+        "prologue.wgsl.tera",
+        include_str!("../templates/prologue.wgsl.tera"),
     ),
     (
         "quant/activations.wgsl.tera",
@@ -136,12 +148,12 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
         Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
         Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
+        Role::FusedFfn | Role::FusedFfnPrologue => "fused_ffn.wgsl.tera",
+        Role::AddNorm | Role::Add3Norm => "add_norm.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
         | Role::AttentionCombine
-        | Role::FusedFfn
         | Role::SiluMul
-        | Role::AddNorm
         | Role::KvAppend
         | Role::KvQuantizeInt8
         | Role::Rope
@@ -167,10 +179,10 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Load::Texture => "texture",
         },
         x: match (variant.reduce, variant.load) {
+            _ if variant.shares_activations() => "shared",
             (_, Load::Texture) => "broadcast",
             (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
-            (Reduce::Subgroup, _) if variant.role == Role::FusedFfn => "shared",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4) => "vec4",
         },
@@ -187,8 +199,10 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             | Role::Int4Matmul
             | Role::Int4MatmulMoe
             | Role::FusedFfn
+            | Role::FusedFfnPrologue
             | Role::SiluMul
             | Role::AddNorm
+            | Role::Add3Norm
             | Role::KvAppend
             | Role::KvQuantizeInt8
             | Role::Rope
@@ -206,6 +220,16 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Some(KvFormat::Plain) => "plain",
             Some(KvFormat::Int8) => "int8",
             None => "none",
+        },
+        addends: if variant.role == Role::Add3Norm {
+            "three"
+        } else {
+            "two"
+        },
+        prologue: if variant.role == Role::FusedFfnPrologue {
+            "norm"
+        } else {
+            "none"
         },
         expert: if variant.role == Role::Int4MatmulMoe {
             "ids"
@@ -253,6 +277,8 @@ mod tests {
             batch: "",
             tokens: 0,
             out: "",
+            addends: "",
+            prologue: "",
             kv: "",
             expert: "",
             k_step: 0,
@@ -271,8 +297,8 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "kv", "expert",
-            "k_step", "format", "codes", "eights", "affine", "scale",
+            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "addends", "prologue",
+            "kv", "expert", "k_step", "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use kernels::{
     Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::{KvFormat, Side},
-    plan::{Activation, Buffer, chunk_positions},
+    plan::{Activation, Buffer, Part, chunk_positions},
     variants::Reduce,
 };
 use reference::{
@@ -23,8 +23,8 @@ use reference::{
     bounds::{Accumulation, Store, Trig},
     numerics::{decode, widen},
     roles::{
-        add_norm, argmax, attention, attention_combine, attention_splitk, embedding, fused_ffn,
-        int4_matmul, kv_append, kv_quantize_int8, qk_norm,
+        add_norm, add3_norm, argmax, attention, attention_combine, attention_splitk, embedding,
+        fused_ffn, fused_ffn_prologue, int4_matmul, kv_append, kv_quantize_int8, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, Qkv},
         rms_norm, rope, silu_mul,
@@ -217,7 +217,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
     let shape = attention::AttentionShape::of(spec);
     Ok(match variant.role {
         Role::Embedding => {
-            let (layer, tensor) = param(dispatch);
+            let (layer, tensor) = param(dispatch, false);
             let w = weights.matrix(layer, tensor);
             // The last part of the rows completes the output.
             if dispatch
@@ -254,6 +254,28 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 ("residual", act(bound(4)).to_vec(), residual),
                 ("normed", act(bound(3)).to_vec(), normed),
             ]
+        }
+        Role::Add3Norm => {
+            let gamma = param_vector(weights, dispatch);
+            let addends = [0, 1, 2].map(|i| act(bound(i)));
+            let out = add3_norm::expected(addends, &gamma, eps, wide, store(variant));
+            vec![
+                ("residual", act(bound(5)).to_vec(), out.residual),
+                ("normed", act(bound(4)).to_vec(), out.normed),
+            ]
+        }
+        Role::FusedFfnPrologue => {
+            let w = matrix();
+            let gamma = param_vector(weights, dispatch);
+            let sum = fused_ffn_prologue::Sum {
+                residual: act(bound(1)),
+                delta: act(bound(2)),
+                gamma: &gamma,
+                eps,
+            };
+            let products = sum_form(variant, w.k);
+            let expected = fused_ffn_prologue::expected(w, sum, wide, products, store(variant));
+            vec![("", act(bound(0)).to_vec(), expected)]
         }
         Role::Int4Matmul | Role::FusedFfn => {
             let w = matrix();
@@ -554,12 +576,18 @@ fn stored_at(engine: &Engine<'_>, pages: &[f32], position: usize) -> Result<(Vec
     Ok((side(Side::K)?, side(Side::V)?))
 }
 
-fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
+/// The first parameter that a dispatch binds, as a vector or as a matrix.
+fn param(dispatch: &Dispatch, vector: bool) -> (Option<usize>, Tensor) {
     dispatch
         .buffers
         .iter()
         .find_map(|&buffer| match buffer {
-            Buffer::Param { layer, tensor, .. } => Some((layer, tensor)),
+            Buffer::Param {
+                layer,
+                tensor,
+                part,
+                ..
+            } => (vector == (part == Part::Vector)).then_some((layer, tensor)),
             Buffer::Activation(_)
             | Buffer::KvPages { .. }
             | Buffer::KvCodes { .. }
@@ -570,18 +598,18 @@ fn param(dispatch: &Dispatch) -> (Option<usize>, Tensor) {
 }
 
 fn param_matrix<'w>(weights: &'w Checkpoint, dispatch: &Dispatch) -> Matrix<'w> {
-    let (layer, tensor) = param(dispatch);
+    let (layer, tensor) = param(dispatch, false);
     part_of(weights.matrix(layer, tensor), dispatch.rows())
 }
 
 fn param_vector(weights: &Checkpoint, dispatch: &Dispatch) -> Vec<f64> {
-    let (layer, tensor) = param(dispatch);
+    let (layer, tensor) = param(dispatch, true);
     decode(weights.vector(layer, tensor))
 }
 
 /// Gammas of the query and key heads that a dispatch binds.
 fn head_gammas(weights: &Checkpoint, dispatch: &kernels::Dispatch) -> [Vec<f64>; 2] {
-    let (layer, _) = param(dispatch);
+    let (layer, _) = param(dispatch, true);
     [Tensor::QNorm, Tensor::KNorm].map(|tensor| decode(weights.vector(layer, tensor)))
 }
 

@@ -3,18 +3,13 @@
 
 mod ab;
 mod cases;
+mod check;
 mod files;
 mod kernels;
 
-use crate::{
-    check,
-    device::{self, Gpu},
-    engine::{Engine, every},
-    env, golden, model,
-    tint::Tint,
-};
+use crate::{device, env, model, tint::Tint};
 use ::kernels::{
-    Features, ModelSpec, Phase, Plan, Settings, Variant,
+    Features, ModelSpec, Phase, Plan, Settings,
     flag::{Choices, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
@@ -26,10 +21,7 @@ use clap::{
 use reference::folder::Verify;
 use serde::Serialize;
 use serde_json::json;
-use std::{
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Write as _};
 
 /// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
 #[derive(Debug, Parser)]
@@ -44,7 +36,7 @@ enum Command {
     /// Compare the arms of one flag, or of two, on a whole token, and write the report
     Ab(ab::AbArgs),
     /// Compare every kernel's output and the logits with the CPU reference
-    Check(CheckArgs),
+    Check(check::CheckArgs),
     /// Break every kernel in many ways; some case must fail on each
     Mutants(cases::MutantsArgs),
     /// List the variants of every kernel, or print the WGSL of one
@@ -163,33 +155,6 @@ fn require_room(spec: &ModelSpec, prompt: usize, tokens: usize) -> Result<()> {
 }
 
 #[derive(Debug, Args)]
-struct CheckArgs {
-    /// A flag's value; repeatable
-    #[arg(long = "flag", value_name = "FLAG=VALUE")]
-    flags: Vec<String>,
-    /// Greedy tokens compared after the prompt
-    #[arg(long, default_value_t = 16)]
-    tokens: usize,
-    /// Compare reference and GPU with the outputs in this folder: an MLC or MLX
-    /// checkpoint and `expected.safetensors`
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with_all = ["model", "weights", "prompt", "seed", "tokens"]
-    )]
-    golden: Option<PathBuf>,
-    /// Run one case of one kernel, ROLE/VARIANT/PROPERTY, drawn from --seed
-    #[arg(
-        long,
-        value_name = "ID",
-        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "golden"]
-    )]
-    case: Option<String>,
-    #[command(flatten)]
-    model: ModelArgs,
-}
-
-#[derive(Debug, Args)]
 struct PlanArgs {
     /// The model's id or published name
     #[arg(long, default_value = DEFAULT_MODEL)]
@@ -242,7 +207,7 @@ impl Cli {
     pub fn run(self) -> u8 {
         let result = match self.command {
             Command::Ab(args) => ab::run(&args),
-            Command::Check(args) => run_check(&args),
+            Command::Check(args) => check::run(&args),
             Command::Mutants(args) => cases::run_mutants(&args),
             Command::Kernels(args) => kernels::run(&args),
             Command::Plan(args) => run_plan(&args),
@@ -287,157 +252,6 @@ fn choices(flags: &[String]) -> Result<Choices> {
         parse_choice(flag, &mut choices)?;
     }
     Ok(choices)
-}
-
-fn run_check(args: &CheckArgs) -> Result<u8> {
-    if let Some(id) = &args.case {
-        let ModelArgs { seed, adapter, .. } = &args.model;
-        return cases::run_case(id, *seed, adapter.as_deref(), args.model.json);
-    }
-    let choices = choices(&args.flags)?;
-    if let Some(dir) = &args.golden {
-        return run_golden(dir, &choices, &args.model);
-    }
-    models::find(args.model.id())?;
-    let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let settings = Settings::resolve(&gpu.features, &choices)?;
-    args.model.require_plan(&settings, &gpu.features)?;
-    let (weights, prompt) = args.model.load(args.tokens)?;
-    let context = prompt.ids.len() + args.tokens + 1;
-    let mut engine = Engine::new(&gpu, &weights, context, None)?;
-    let arm = engine.arm(&settings)?;
-    let last = prompt.ids.len() - 1;
-    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
-    // The prompt's last chunk again, dispatch by dispatch, and its last token on the
-    // chain of decoded ones.
-    let chunk = arm.prefill.last_chunk(prompt.ids.len());
-    engine.set_tokens(&prompt.ids[chunk.clone()]);
-    let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
-    let mut checks = prefixed(
-        "prefill",
-        check::roles(&engine, &program, chunk.start, every)?,
-    );
-    engine.set_token(prompt.ids[last]);
-    checks.extend(prefixed(
-        "decode",
-        check::roles(&engine, &arm.decode, last, every)?,
-    ));
-    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
-    let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, &settings)?;
-    checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
-    let failed = checks.iter().filter(|c| !c.passed).count();
-    // What these kernels do with subgroups of another size is not known from here.
-    let subgroups = arm
-        .decode
-        .plan
-        .variants()
-        .iter()
-        .any(Variant::uses_subgroups);
-    let unrun_sizes = if subgroups {
-        gpu.features.other_subgroup_sizes()
-    } else {
-        vec![]
-    };
-    let document = json!({
-        "model": weights.spec().id,
-        "title": weights.provenance().title,
-        "adapter": gpu.info.name,
-        "settings": settings.values(),
-        "cases": checks.len(),
-        "passed": checks.len() - failed,
-        "failed": failed,
-        "unrun_subgroup_sizes": unrun_sizes,
-        "checks": checks,
-    });
-    let mut text = format!("{} on {}\n", weights.provenance().title, gpu.info.name);
-    for c in &checks {
-        text.push_str(&format!(
-            "{} {:<38} {:<19} worst {:.3e}, {:.3} of its limit{}\n",
-            if c.passed { "pass" } else { "FAIL" },
-            c.stage,
-            c.role,
-            c.worst_abs,
-            c.worst_ratio,
-            c.note.as_ref().map_or(String::new(), |n| format!(": {n}"))
-        ));
-    }
-    if !unrun_sizes.is_empty() {
-        text.push_str(&format!("unrun: subgroups of {unrun_sizes:?}\n"));
-    }
-    text.push_str(&format!(
-        "{} passed, {failed} failed",
-        checks.len() - failed
-    ));
-    answer(args.model.json, &document, &text)?;
-    Ok(u8::from(failed > 0))
-}
-
-fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {
-    let folder = golden::Folder::open(dir)?;
-    let gpu = Gpu::open(args.adapter.as_deref())?;
-    let settings = Settings::resolve(&gpu.features, choices)?;
-    let checks = golden::check(&gpu, &folder, &settings)?;
-    let failed = checks.iter().filter(|c| !c.passed).count();
-    let title = &folder.weights.provenance().title;
-    let document = json!({
-        "model": folder.weights.spec().id,
-        "title": title,
-        "adapter": gpu.info.name,
-        "settings": settings.values(),
-        "cases": checks.len(),
-        "passed": checks.len() - failed,
-        "failed": failed,
-        "ignored": folder.ignored,
-        "checks": checks,
-    });
-    let mut text = format!("{title} on {}\n", gpu.info.name);
-    for check in &checks {
-        text.push_str(&golden_line(check));
-    }
-    if !folder.ignored.is_empty() {
-        text.push_str(&format!("not compared: {}\n", folder.ignored.join(", ")));
-    }
-    text.push_str(&format!(
-        "{} passed, {failed} failed",
-        checks.len() - failed
-    ));
-    answer(args.json, &document, &text)?;
-    Ok(u8::from(failed > 0))
-}
-
-fn golden_line(check: &golden::Comparison) -> String {
-    let row = check.row.map_or(String::new(), |row| format!("[{row}]"));
-    let stage = format!("{} {}{row}", check.prompt, check.stage);
-    let errors = match check.errors {
-        Some(e) => format!(
-            "worst {:.2e}, {:.2e} of the row's rms; relative rms {:.2e}, limit {:.0e}",
-            e.worst_abs, e.worst_rel, e.rel_rms, e.bound
-        ),
-        None => format!("{} tokens", check.elements),
-    };
-    let argmax = check.argmax_agrees.map_or("", |agrees| {
-        if agrees {
-            "; argmax agrees"
-        } else {
-            "; argmax differs"
-        }
-    });
-    let note = check
-        .note
-        .as_ref()
-        .map_or(String::new(), |n| format!(": {n}"));
-    format!(
-        "{} {:<9} {stage:<32} {errors}{argmax}{note}\n",
-        if check.passed { "pass" } else { "FAIL" },
-        check.pass,
-    )
-}
-
-fn prefixed(prefix: &str, mut checks: Vec<check::Check>) -> Vec<check::Check> {
-    for check in &mut checks {
-        check.stage = format!("{prefix}.{}", check.stage);
-    }
-    checks
 }
 
 fn run_plan(args: &PlanArgs) -> Result<u8> {

@@ -59,6 +59,7 @@ fn features_within(adapter: &wgpu::Adapter, limits: &wgpu::Limits) -> Features {
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
         max_storage_binding_bytes: limits.max_storage_buffer_binding_size,
         max_workgroup_storage_bytes: limits.max_compute_workgroup_storage_size,
+        max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
         max_texture_dimension_2d: limits.max_texture_dimension_2d,
     }
 }

@@ -48,6 +48,9 @@ fn bad_input_is_explained_with_status_2() {
         ("check --model nonsense", "unknown model `nonsense`"),
         ("check --case rope/rope", "did you mean `rope/rope/drawn`?"),
         ("check --case rope/rope/drawn --tokens 3", "--tokens"),
+        ("check --variant ropes", "did you mean `rope`?"),
+        ("check --variant rope --model phi3-mini", "--variant"),
+        ("check --only kernel", "possible values: kernels, model"),
         (
             "mutants --mutant gamma_plus",
             "did you mean `gamma_plus_one`?",
@@ -102,6 +105,36 @@ fn bad_input_is_explained_with_status_2() {
     }
     let left = std::fs::read_dir(&folder).expect("folder").count();
     assert_eq!(left, 1, "refused commands leave nothing behind");
+}
+
+/// The cases of one kernel, with golden data and without.
+#[test]
+fn a_check_counts_its_cases_and_says_what_it_skipped() {
+    let folder = folder("check");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reference/tests/golden");
+    for (golden, cases, skipped) in [(golden.as_path(), 2, 0), (&folder, 1, 1)] {
+        let mut command = zerotvm(&folder, &["check", "--variant", "rope", "--json"]);
+        let (output, errors) = run(command.env("ZEROTVM_GOLDEN", golden));
+        if errors.contains("no Vulkan") {
+            // Other tests say so.
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
+        assert_eq!(answer["cases"], cases, "{answer}");
+        assert_eq!(answer["passed"], cases, "{answer}");
+        assert_eq!(answer["failed"], 0, "{answer}");
+        let listed = answer["skipped"].as_array().expect("a list");
+        assert_eq!(listed.len(), skipped, "{answer}");
+        for case in listed {
+            assert_eq!(case["what"], "rope/rope/golden", "{answer}");
+            let reason = case["reason"].as_str().expect("a reason");
+            assert!(reason.contains("ZEROTVM_GOLDEN"), "{answer}");
+        }
+        let sizes = answer["unrun"].as_array().expect("a list");
+        assert!(sizes.iter().all(|u| u["reason"].is_string()), "{answer}");
+        assert_eq!(answer["variants"][0]["variant"], "rope", "{answer}");
+    }
 }
 
 #[test]

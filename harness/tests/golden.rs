@@ -5,6 +5,7 @@
 
 mod support;
 
+use kernels::{Phase, Plan, Settings, Variant, flag};
 use serde_json::{Map, Value, json};
 use std::{
     path::Path,
@@ -19,8 +20,18 @@ fn zerotvm(args: &[&str]) -> Output {
 
 /// Exit status and JSON document of a check.
 fn check(dir: &Path) -> (Option<i32>, Value) {
+    check_with(dir, &[])
+}
+
+/// The same with flags.
+fn check_with(dir: &Path, flags: &[&str]) -> (Option<i32>, Value) {
     let dir = dir.to_str().expect("a path in UTF-8");
-    let output = zerotvm(&["check", "--golden", dir, "--json"]);
+    let flags = flags.iter().flat_map(|flag| ["--flag", flag]);
+    let args: Vec<&str> = ["check", "--golden", dir, "--json"]
+        .into_iter()
+        .chain(flags)
+        .collect();
+    let output = zerotvm(&args);
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
     });
@@ -131,6 +142,52 @@ fn smollm2_passes() {
             .sum();
         let expected = if pass == "prefill" { 0 } else { 4 * 48 };
         assert_eq!(tokens, expected, "{pass}: greedy tokens");
+    }
+}
+
+/// With affine weights too, `sg` has every matrix multiplied by a subgroup form.
+#[test]
+fn qwen3_mlx_tiny_passes_by_subgroup() {
+    let test = "qwen3_mlx_tiny_passes_by_subgroup";
+    let Some(gpu) = support::adapter(test) else {
+        return;
+    };
+    let Some(dir) = support::golden(test, "qwen3-mlx-tiny") else {
+        return;
+    };
+    let weights = reference::mlx::read(&dir, &|_, _| {}).expect("it loads");
+    for (flags, expected) in [
+        (
+            &["sg=1"][..],
+            [
+                "int4_matmul_tiled_affine4_g64",
+                "fused_ffn_tiled_sg_affine4_g64",
+            ],
+        ),
+        (
+            &["sg=1", "vec4aff=1", "matmul=scalar"],
+            [
+                "int4_matmul_sg_vec4h_affine4_g64",
+                "fused_ffn_tiled_sg_affine4_g64",
+            ],
+        ),
+    ] {
+        let mut chosen = flag::Choices::new();
+        for choice in flags {
+            flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+        }
+        let settings = Settings::resolve(&gpu.features, &chosen).expect("no conflict");
+        let plan = Plan::build(weights.spec(), &settings, &gpu.features, Phase::Decode);
+        let variants = plan.expect("a plan").variants();
+        let multiply = variants.iter().filter(|v| v.format.is_some());
+        let ids: Vec<String> = multiply.map(Variant::id).collect();
+        assert_eq!(ids.len(), 1 + expected.len(), "{flags:?}: {ids:?}");
+        for id in expected {
+            assert!(ids.iter().any(|known| known == id), "{id} of {ids:?}");
+        }
+        let (status, document) = check_with(&dir, flags);
+        assert_eq!(failed(&document), [""; 0], "{flags:?}");
+        assert_eq!(status, Some(0), "{flags:?}");
     }
 }
 

@@ -11,9 +11,10 @@ use harness::{
     engine::{Captured, Engine, Program, every},
 };
 use kernels::{
-    Elem, ModelSpec, Role, Settings, Tensor, Variant, flag,
+    Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant, flag,
     kv::Side,
     models::{self, Family},
+    variants::Reduce,
 };
 use reference::{
     Checkpoint, Expected,
@@ -102,7 +103,10 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
     else {
         return;
     };
-    let llama: [&[&str]; 9] = [
+    let llama: [&[&str]; 12] = [
+        &["fuseprologue=1", "splitk=0"],
+        &["fuseprologue=1", "rowwise=0", "elem=f32"],
+        &["fuseprologue=1", "sg=1", "kv8=1"],
         &["sg=1", "splitk=4"],
         &["sg=1", "matmul=tiled8", "qkvtile=1", "elem=f32", "splitk=0"],
         &["splitk=0"],
@@ -114,7 +118,8 @@ fn every_role_is_within_its_derived_bound_whatever_the_page_order() {
         &["rowwise=1", "kv8=1"],
     ];
     roles_within_bounds(&gpu, &llama_tiny(), &llama);
-    let qwen3: [&[&str]; 8] = [
+    let qwen3: [&[&str]; 9] = [
+        &["fuseprologue=1", "rowwise=0"],
         &["sg=1"],
         &["sg=1", "matmul=scalar", "logits=f32", "splitk=0"],
         &["splitk=0"],
@@ -158,26 +163,43 @@ fn roles_within_bounds(gpu: &Gpu, weights: &Checkpoint, all: &[&[&str]]) {
     assert_eq!(identity, shuffled, "page order changes nothing");
 }
 
-/// One layer of Qwen3-4B as large as it is, with a small vocabulary, in the forms
-/// of a CPU adapter and of any other.
 #[test]
 fn a_layer_of_qwen3_4b_is_within_its_bounds() {
     let Some(gpu) = adapter("a_layer_of_qwen3_4b_is_within_its_bounds") else {
         return;
     };
+    let all: [&[&str]; 3] = [
+        &["rowwise=1", "splitk=0"],
+        &["vec4=1", "vec4h=1", "fuseqk=0"],
+        &["sg=1", "vec4=1"],
+    ];
+    layer_within_bounds(&gpu, "qwen3-4b", &all);
+}
+
+#[test]
+fn a_layer_of_phi3_mini_is_within_its_bounds() {
+    let Some(gpu) = adapter("a_layer_of_phi3_mini_is_within_its_bounds") else {
+        return;
+    };
+    let all: [&[&str]; 3] = [
+        &["rowwise=1"],
+        &["rowwise=1", "fuseprologue=1", "kv8=1"],
+        &["sg=1", "vec4=1", "vec4qkv=1", "fuseprologue=1"],
+    ];
+    layer_within_bounds(&gpu, "phi3-mini", &all);
+}
+
+/// One layer of a model as large as it is, with a small vocabulary.
+fn layer_within_bounds(gpu: &Gpu, model: &str, all: &[&[&str]]) {
     let spec = ModelSpec {
         num_hidden_layers: 1,
         vocab_size: 1003,
-        ..models::find("qwen3-4b").expect("registered")
+        ..models::find(model).expect("registered")
     };
     let weights = synth::checkpoint(&spec, 1).expect("synthetic weights");
-    let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
-    for choices in [
-        &["rowwise=1", "splitk=0"][..],
-        &["vec4=1", "vec4h=1", "fuseqk=0"],
-        &["sg=1", "vec4=1"],
-    ] {
-        let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+    let mut engine = Engine::new(gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+    for choices in all {
+        let arm = engine.arm(&settings(gpu, choices)).expect("arm");
         engine
             .prefill_whole(&arm.prefill, &[7, 7, 7])
             .expect("prefill");
@@ -187,6 +209,53 @@ fn a_layer_of_qwen3_4b_is_within_its_bounds() {
             for check in check::roles(&engine, program, 3, every).expect("roles") {
                 let stage = &check.stage;
                 assert!(check.passed, "{choices:?}: {stage}: {:?}", check.note);
+            }
+        }
+    }
+}
+
+/// One small layer in each format of weights, all of whose matrices are multiplied by
+/// subgroup forms.
+#[test]
+fn subgroup_forms_of_every_format_are_within_their_bounds() {
+    let Some(gpu) = adapter("subgroup_forms_of_every_format_are_within_their_bounds") else {
+        return;
+    };
+    for &format in QuantFormat::ALL {
+        let spec = ModelSpec {
+            hidden_size: 1024,
+            num_hidden_layers: 1,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            intermediate_size: 512,
+            vocab_size: 203,
+            max_pages: 4,
+            format,
+            ..models::find("smollm2-135m").expect("registered")
+        };
+        let weights = synth::checkpoint(&spec, 1).expect("synthetic weights");
+        let mut engine = Engine::new(&gpu, &weights, 32, Some(vec![1, 0])).expect("engine");
+        for choices in [
+            &["sg=1", "splitk=0"][..],
+            &["sg=1", "matmul=tiled8", "qkvtile=1", "logits=f32"],
+            &["sg=1", "matmul=scalar", "kv8=1"],
+        ] {
+            let arm = engine.arm(&settings(&gpu, choices)).expect("arm");
+            for variant in arm.decode.plan.variants() {
+                let multiplies = variant.format.is_some() && variant.role != Role::Embedding;
+                if multiplies {
+                    assert_eq!(variant.format, Some(format), "{choices:?}: {variant}");
+                    assert_eq!(variant.reduce, Reduce::Subgroup, "{choices:?}: {variant}");
+                }
+            }
+            engine
+                .prefill_whole(&arm.prefill, &[7, 7, 7])
+                .expect("prefill");
+            engine.set_tokens(&[101]);
+            for check in check::roles(&engine, &arm.decode, 3, every).expect("roles") {
+                let stage = &check.stage;
+                let note = &check.note;
+                assert!(check.passed, "{format} {choices:?}: {stage}: {note:?}");
             }
         }
     }
@@ -205,6 +274,7 @@ fn the_recorder_records_the_plan() {
         (&qwen3, &[], 2 + 2 * 9 + 2),
         (&qwen3, &["splitk=0", "fuseqk=0"], 2 + 2 * 10 + 2),
         (&llama, &["kv8=1"], 2 + 2 * 8 + 2),
+        (&llama, &["splitk=0", "fuseprologue=1"], 2 + 2 * 6 + 2),
         (&qwen3, &["kv8=1"], 2 + 2 * 10 + 2),
     ] {
         let mut engine = Engine::new(&gpu, weights, 64, None).expect("engine");

@@ -18,6 +18,8 @@ pub struct Features {
     pub max_storage_binding_bytes: u64,
     /// Workgroup memory in bytes.
     pub max_workgroup_storage_bytes: u32,
+    /// Storage buffers that one kernel may bind.
+    pub max_storage_buffers: u32,
     /// Largest width and height of a 2-D texture in texels.
     pub max_texture_dimension_2d: u32,
 }
@@ -46,6 +48,7 @@ impl Features {
         max_workgroups_per_dimension: 65_535,
         max_storage_binding_bytes: i32::MAX as u64,
         max_workgroup_storage_bytes: 32 * 1024,
+        max_storage_buffers: 10,
         max_texture_dimension_2d: 8192,
     };
 }

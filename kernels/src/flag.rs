@@ -177,7 +177,7 @@ pub const FLAGS: &[Flag] = &[
               with one position per invocation, 16-byte loads, no reduction across invocations; \
               the default on CPU adapters",
         default: |features| switch(features.cpu),
-        excludes: &["vec4", "vec4h", "vec4aff", "sg"],
+        excludes: &["vec4", "vec4h", "vec4aff", "vec4affw", "sg"],
         selects: |v| on_if(v.reduce == Reduce::Row),
         ..PLAIN
     },
@@ -205,7 +205,7 @@ pub const FLAGS: &[Flag] = &[
         default: sg_default,
         needs: &["sg"],
         follows: Some("sg"),
-        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused])),
+        selects: |v| on_if(is_subgroup(v, PROJECTIONS)),
         ..PLAIN
     },
     Flag {
@@ -214,7 +214,7 @@ pub const FLAGS: &[Flag] = &[
         default: sg_default,
         needs: &["sg"],
         follows: Some("sg"),
-        selects: |v| on_if(is_subgroup(v, &[Role::FusedFfn])),
+        selects: |v| on_if(is_subgroup(v, &[Role::FusedFfn, Role::FusedFfnPrologue])),
         ..PLAIN
     },
     Flag {
@@ -255,15 +255,16 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "vec4",
-        doc: "int4_matmul loads 32 weights at once; needs K % 1024 == 0",
+        doc: "int4_matmul in symmetric formats loads 32 weights at once; needs K % 1024 == 0",
         default: |features| switch(!features.cpu),
         excludes: &["rowwise"],
-        selects: |v| on_if(is_matmul_load(v, Load::Vec4)),
+        selects: |v| on_if(is_matmul_load(v, Load::Vec4) && !is_affine(v)),
         ..PLAIN
     },
     Flag {
         name: "vec4h",
-        doc: "int4_matmul loads 16 weights at once where vec4 cannot; needs K % 512 == 0",
+        doc: "int4_matmul in symmetric formats loads 16 weights at once where vec4 does not; needs \
+              K % 512 == 0",
         default: |features| switch(!features.cpu),
         follows: Some("vec4"),
         excludes: &["rowwise"],
@@ -272,11 +273,20 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "vec4aff",
-        doc: "the same for affine formats, whose only wide load it is",
+        doc: "int4_matmul in affine formats of 4 and 8 bits loads two words at once; needs K % 512 \
+              == 0, of 8 bits K % 256 == 0",
         default: |features| switch(!features.cpu),
         follows: Some("vec4"),
-        excludes: &["rowwise"],
+        excludes: &["rowwise", "vec4affw"],
         selects: |v| on_if(is_matmul_load(v, Load::Vec2) && is_affine(v)),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4affw",
+        doc: "int4_matmul in affine formats loads four words at once, of 3 bits three; needs K % \
+              1024 == 0, of 8 bits K % 512 == 0",
+        excludes: &["rowwise", "vec4aff"],
+        selects: |v| on_if(is_matmul_load(v, Load::Vec4) && is_affine(v)),
         ..PLAIN
     },
     Flag {
@@ -286,7 +296,7 @@ pub const FLAGS: &[Flag] = &[
         needs: &["sgqkv"],
         follows: Some("sgqkv"),
         excludes: &["qkvtile"],
-        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused]) && v.load == Load::Vec4),
+        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.load == Load::Vec4),
         ..PLAIN
     },
     Flag {
@@ -294,7 +304,7 @@ pub const FLAGS: &[Flag] = &[
         doc: "qkv_fused by subgroup with two pairs of rows per workgroup, which share activations",
         needs: &["sgqkv"],
         excludes: &["vec4qkv"],
-        selects: |v| on_if(is_subgroup(v, &[Role::QkvFused]) && v.tile != Tile::One),
+        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.tile != Tile::One),
         ..PLAIN
     },
     Flag {
@@ -340,6 +350,13 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "fuseprologue",
+        doc: "the norm before the feed-forward layer inside fused_ffn, made by every workgroup, and \
+              both additions to the residual in the next norm (decode)",
+        selects: |v| on_if(matches!(v.role, Role::FusedFfnPrologue | Role::Add3Norm)),
+        ..PLAIN
+    },
+    Flag {
         name: "kv8",
         doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
               dispatch per layer",
@@ -357,6 +374,8 @@ pub const FLAGS: &[Flag] = &[
     },
 ];
 
+/// The fused projections.
+const PROJECTIONS: &[Role] = &[Role::QkvFused, Role::QkvFusedScratch];
 /// Values of `matmul`.
 const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
 /// Values of `elem` and `logits`.

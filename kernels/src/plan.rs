@@ -262,22 +262,24 @@ impl Builder<'_> {
                 Activation::Attention,
                 Activation::Delta,
             )?;
-            self.add_norm(layer, Some(layer), Tensor::PostNorm, &mut residual)?;
-            if self.gemm() {
-                self.gemm_ffn(layer)?;
+            let next = match layer + 1 {
+                next if next == self.spec.num_hidden_layers => (None, Tensor::FinalNorm),
+                next => (Some(next), Tensor::InputNorm),
+            };
+            if phase == Phase::Decode && self.settings.get("fuseprologue").is_on() {
+                self.fused_ffn(layer, Some(residual))?;
+                self.down(layer, Activation::FfnDelta)?;
+                self.norm(Role::Add3Norm, layer, next, &mut residual)?;
             } else {
-                self.fused_ffn(layer)?;
-            }
-            self.matmul(
-                Some(layer),
-                Tensor::Down,
-                Activation::Ffn,
-                Activation::Delta,
-            )?;
-            if layer + 1 == self.spec.num_hidden_layers {
-                self.add_norm(layer, None, Tensor::FinalNorm, &mut residual)?;
-            } else {
-                self.add_norm(layer, Some(layer + 1), Tensor::InputNorm, &mut residual)?;
+                let post = (Some(layer), Tensor::PostNorm);
+                self.norm(Role::AddNorm, layer, post, &mut residual)?;
+                if self.gemm() {
+                    self.gemm_ffn(layer)?;
+                } else {
+                    self.fused_ffn(layer, None)?;
+                }
+                self.down(layer, Activation::Delta)?;
+                self.norm(Role::AddNorm, layer, next, &mut residual)?;
             }
         }
         if !matches!(phase, Phase::Prefill { head: false, .. }) {
@@ -618,22 +620,30 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn fused_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
+    fn down(&mut self, layer: usize, output: Activation) -> Result<(), PlanError> {
+        self.matmul(Some(layer), Tensor::Down, Activation::Ffn, output)
+    }
+
+    /// Of the norm before it, or with a `residual` of the sum that this norm is of.
+    fn fused_ffn(&mut self, layer: usize, residual: Option<u8>) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.ffn");
         let w = self.matrix(Some(layer), Tensor::GateUp);
-        let variant = self.choose(Role::FusedFfn, Some(w.format), w.k, &label)?;
+        let (role, x) = match residual {
+            None => (Role::FusedFfn, vec![act(Activation::Normed)]),
+            Some(residual) => {
+                let gamma = Self::vector(Some(layer), Tensor::PostNorm);
+                let sum = [Activation::Residual(residual), Activation::Delta].map(act);
+                (Role::FusedFfnPrologue, vec![sum[0], sum[1], gamma])
+            }
+        };
+        let variant = self.choose(role, Some(w.format), w.k, &label)?;
         let units = w.rows / 2;
         let mut uniform = vec![units as u32];
         self.push_tokens(variant, &mut uniform);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: w.bound(vec![
-                act(Activation::Ffn),
-                act(Activation::Normed),
-                w.scales,
-                w.words,
-            ]),
+            buffers: w.bound([vec![act(Activation::Ffn)], x, vec![w.scales, w.words]].concat()),
             uniform,
             grid: self.matrix_grid(variant, units),
             weight_bytes: w.bytes(),
@@ -641,11 +651,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn add_norm(
+    /// The norm of the residual and what is added to it before.
+    fn norm(
         &mut self,
+        role: Role,
         layer: usize,
-        gamma_layer: Option<usize>,
-        gamma: Tensor,
+        (gamma_layer, gamma): (Option<usize>, Tensor),
         residual: &mut u8,
     ) -> Result<(), PlanError> {
         let site = if gamma == Tensor::PostNorm {
@@ -654,18 +665,21 @@ impl Builder<'_> {
             "next_norm"
         };
         let label = format!("layers.{layer}.{site}");
-        let variant = self.base(Role::AddNorm, &label)?;
+        let variant = self.base(role, &label)?;
         let next = 1 - *residual;
+        let mut buffers = vec![act(Activation::Delta), act(Activation::Residual(*residual))];
+        if role == Role::Add3Norm {
+            buffers.push(act(Activation::FfnDelta));
+        }
+        buffers.extend([
+            Self::vector(gamma_layer, gamma),
+            act(Activation::Normed),
+            act(Activation::Residual(next)),
+        ]);
         self.dispatches.push(Dispatch {
             label,
             variant,
-            buffers: vec![
-                act(Activation::Delta),
-                act(Activation::Residual(*residual)),
-                Self::vector(gamma_layer, gamma),
-                act(Activation::Normed),
-                act(Activation::Residual(next)),
-            ],
+            buffers,
             uniform: vec![self.tokens as u32],
             grid: self.fold(self.tokens),
             weight_bytes: 0,

@@ -25,7 +25,6 @@ macro_rules! source {
 pub const fn body(role: Role) -> Option<Source> {
     match role {
         Role::RmsNorm => Some(source!("rms_norm.wgsl")),
-        Role::AddNorm => Some(source!("add_norm.wgsl")),
         Role::KvAppend => Some(source!("kv_append.wgsl")),
         Role::KvQuantizeInt8 => Some(source!("kv_quantize_int8.wgsl")),
         Role::SiluMul => Some(source!("silu_mul.wgsl")),
@@ -44,6 +43,9 @@ pub const fn body(role: Role) -> Option<Source> {
         | Role::Int4Matmul
         | Role::Int4MatmulMoe
         | Role::FusedFfn
+        | Role::FusedFfnPrologue
+        | Role::AddNorm
+        | Role::Add3Norm
         | Role::Argmax => None,
     }
 }
@@ -57,6 +59,7 @@ pub const fn library(role: Role) -> Option<Source> {
         Role::Embedding
         | Role::RmsNorm
         | Role::AddNorm
+        | Role::Add3Norm
         | Role::KvAppend
         | Role::QkNorm
         | Role::Argmax
@@ -70,6 +73,7 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::SiluMul
         | Role::Int4Matmul
         | Role::Int4MatmulMoe
-        | Role::FusedFfn => None,
+        | Role::FusedFfn
+        | Role::FusedFfnPrologue => None,
     }
 }

@@ -17,6 +17,9 @@
 //! longest path from a term to the result: [`Accumulation::roundings`].
 //! Built-in functions add what WGSL's accuracy table allows them.
 
+use crate::numerics::round_to_f16;
+use kernels::Elem;
+
 /// Unit roundoff of f32, half a ULP relative to 1.
 pub const U: f64 = 1.0 / (1u64 << 24) as f64;
 /// Unit roundoff of f16.
@@ -202,6 +205,32 @@ impl Store {
         }
     }
 
+    /// The type that it stores.
+    pub const fn elem(self) -> Elem {
+        match self {
+            Self::F32 => Elem::F32,
+            Self::F16 | Self::F16Either => Elem::F16,
+        }
+    }
+
+    /// What is stored of a value whose f32 value is within `error` of `y`, and how far
+    /// from it a kernel's may be: nothing, where every value within `error` is stored
+    /// as the same f16.
+    pub fn stored(self, y: f64, error: f64) -> (f64, f64) {
+        match self {
+            Self::F32 => (y, self.limit(y, error)),
+            Self::F16 => {
+                let stored = round_to_f16(y);
+                let ends = [y - error, y + error].map(|end| (round_to_f16(end) - stored).abs());
+                (stored, ends[0].max(ends[1]))
+            }
+            Self::F16Either => {
+                let stored = round_to_f16(y);
+                (stored, self.limit(y, error) + U_F16 * y.abs() + F16_FLOOR)
+            }
+        }
+    }
+
     /// Values with the limits after storing; `errors` are those in f32.
     pub fn expected(self, value: Vec<f64>, errors: &[f64]) -> Expected {
         let limit = value.iter().zip(errors);
@@ -336,7 +365,9 @@ pub fn softmax_relative(
 ///
 /// With `N' = N + dN` and `D' = D (1 + d)`: `o' - o = (dN - o d D) / D'`, so
 /// `|o' - o| <= (sum p_j r_j |v_j| + |o| R) / (1 - R)`, `R = sum p_j r_j`; the
-/// division adds its own 2.5 ULP.
+/// division adds its own 2.5 ULP. A weight and its product that are too small for a
+/// normal f32 may each be flushed, which costs [`F32_FLOOR`] times the value and once
+/// more: D is at least 1, the weight of the largest score.
 pub fn weighted_mean_error(
     weights: &[f64],
     relative: &[f64],
@@ -345,8 +376,8 @@ pub fn weighted_mean_error(
 ) -> f64 {
     let (mut numerator, mut total) = (0.0, 0.0);
     for ((p, r), v) in weights.iter().zip(relative).zip(values) {
-        numerator += p * r * v.abs();
-        total += p * r;
+        numerator += p * r * v.abs() + F32_FLOOR * (v.abs() + 1.0);
+        total += p * r + F32_FLOOR;
     }
     if total >= 1.0 {
         return f64::INFINITY;
@@ -396,6 +427,15 @@ mod tests {
         assert!(!expected.accepts(&[f64::NAN, 2.0]), "NaN");
         assert!(!expected.accepts(&[f64::INFINITY, 2.0]), "infinity");
         assert!(!expected.accepts(&[1.0]), "an element is missing");
+    }
+
+    #[test]
+    fn a_stored_value_may_be_its_neighbour_only_where_the_error_reaches_it() {
+        // Halfway between the f16 values 1 and 1 + 2^-10.
+        let half = 1.0 + U_F16;
+        assert_eq!(Store::F16.stored(half - 1e-5, 1e-6), (1.0, 0.0), "clear");
+        let (value, error) = Store::F16.stored(half - 1e-7, 1e-6);
+        assert_eq!((value, error), (1.0, 2.0 * U_F16), "either");
     }
 
     #[test]

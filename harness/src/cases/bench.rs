@@ -276,7 +276,7 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         // The head is multiplied with one vector.
         Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
         Role::Int4Matmul => spec.head_tensor(),
-        Role::FusedFfn => Tensor::GateUp,
+        Role::FusedFfn | Role::FusedFfnPrologue => Tensor::GateUp,
         Role::RmsNorm
         | Role::Attention
         | Role::AttentionSplitk
@@ -287,6 +287,7 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         | Role::Int4MatmulMoe
         | Role::SiluMul
         | Role::AddNorm
+        | Role::Add3Norm
         | Role::KvAppend
         | Role::KvQuantizeInt8
         | Role::Rope

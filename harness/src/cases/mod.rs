@@ -6,9 +6,11 @@ mod bench;
 mod data;
 mod properties;
 mod roles;
+mod sweep;
 mod vectors;
 
 pub use bench::{Bench, Edit, model, selection};
+pub use sweep::{Failure, Reasoned, VariantCases, sweep};
 
 use crate::{
     expectations::{self, Expectation},
@@ -57,7 +59,7 @@ pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
 /// The case of an id `role/variant/property`.
 ///
 /// # Errors
-/// Lists the cases and the nearest match.
+/// Names the nearest cases.
 pub fn find(id: &str) -> Result<Case> {
     all().find(|case| case.id() == id).ok_or_else(|| {
         let ids: Vec<String> = all().map(|case| case.id()).collect();

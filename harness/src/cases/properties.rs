@@ -12,7 +12,9 @@ use self::attention::{
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
 };
-use self::norms::{add_norm, padded_positions, qk_norm, qk_norm_rope_append, rms_norm, rope};
+use self::norms::{
+    add_norm, add3_norm, padded_positions, qk_norm, qk_norm_rope_append, rms_norm, rope,
+};
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, LOGITS, Values, WeightKind},
@@ -33,7 +35,7 @@ use proptest::{
 use reference::{
     Packed,
     numerics::widen,
-    roles::{attention::AttentionShape, attention_splitk},
+    roles::{attention::AttentionShape, attention_splitk, rms_norm},
 };
 use std::cell::RefCell;
 
@@ -158,9 +160,12 @@ pub(crate) const PROPERTIES: &[Property] = &[
     fixed("folded", Role::FusedFfn, folded_ffn),
     fixed("silu_saturates", Role::FusedFfn, silu_saturates),
     drawn(Role::FusedFfn, fused_ffn),
+    fixed("folded", Role::FusedFfnPrologue, folded_prologue),
+    drawn(Role::FusedFfnPrologue, fused_ffn_prologue),
     drawn(Role::SiluMul, silu_mul),
     fixed("groups_69632", Role::SiluMul, silu_mul_folds),
     drawn(Role::AddNorm, add_norm),
+    drawn(Role::Add3Norm, add3_norm),
     fixed("chunk_as_steps", Role::KvAppend, append_as_steps),
     drawn(Role::KvAppend, kv_append),
     fixed("every_head_dim", Role::KvQuantizeInt8, every_head_dim),
@@ -462,6 +467,62 @@ fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()>
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = FOLDS;
     require(cases::fused_ffn(bench, variant, &w, &x, units - 15))
+}
+
+/// Residual, what is added to it, and gammas that leave no product above 200.
+fn normed_operands(w: &Packed, kinds: [Kind; 2], values: &mut Values) -> [Vec<f32>; 3] {
+    let [residual, delta] = kinds.map(|kind| values.activations(w.k, kind, 1.0));
+    let gamma = values.activations(w.k, Kind::Ordinary, 0.7);
+    let sum = residual.iter().zip(&delta).map(|(a, b)| a + b);
+    let sum: Vec<f32> = sum.map(|x| half::f16::from_f32(x).to_f32()).collect();
+    let normed = |gamma: &[f32]| {
+        let eps = model().rms_norm_eps;
+        let normed = rms_norm::compute(&widen(&sum), &widen(gamma), eps);
+        normed.iter().map(|&y| y as f32).collect::<Vec<f32>>()
+    };
+    let before = normed(&gamma);
+    let after = fitted(w, before.clone(), 200.0);
+    let factor = before
+        .iter()
+        .zip(&after)
+        .find(|(before, _)| **before != 0.0);
+    let factor = factor.map_or(1.0, |(before, after)| after / before);
+    let gamma = gamma.iter().map(|g| g * factor).collect();
+    [delta, residual, gamma]
+}
+
+fn fused_ffn_prologue(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let widths_f = || select(&[32_usize, 64, 96][..]);
+    let short = || select(&[0_usize, 1, 15, 17][..]);
+    let kinds = || [select(&Kind::ALL[..]), select(&Kind::ALL[..])];
+    draw.judge(
+        bench,
+        variant,
+        {
+            let products = products(variant, widths_f().prop_map(|f| 2 * f));
+            (products, short(), kinds())
+        },
+        |bench, variant, (case, short, kinds)| {
+            let mut values = Values(case.seed);
+            let w = values.packed(format_of(variant), case.rows, case.k, case.weights);
+            let x = normed_operands(&w, *kinds, &mut values);
+            bench.max_groups = case.max_groups;
+            let units = case.rows / 2 - short;
+            let x = x.each_ref().map(|x| &x[..]);
+            require(cases::fused_ffn_prologue(bench, variant, &w, x, units))
+        },
+    )
+}
+
+/// As [`folded_ffn`].
+fn folded_prologue(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let (units, k) = (1024, 96);
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), 2 * units, k, WeightKind::Ordinary);
+    let x = normed_operands(&w, [Kind::Ordinary; 2], &mut values);
+    bench.max_groups = FOLDS;
+    let x = x.each_ref().map(|x| &x[..]);
+    require(cases::fused_ffn_prologue(bench, variant, &w, x, units - 15))
 }
 
 /// Gates down to -120, where exp(-gate) is beyond f32 and silu is 0, not NaN.

@@ -4,6 +4,7 @@
 mod attention;
 mod experts;
 mod kv_int8;
+mod norms;
 
 pub(crate) use attention::{
     Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
@@ -11,6 +12,7 @@ pub(crate) use attention::{
 };
 pub(crate) use experts::{Slots, int4_matmul_moe};
 pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
+pub(crate) use norms::{add_norm, add3_norm, qk_norm, rms_norm};
 
 use super::bench::{Bench, Judged, Operands, model, set, unplanned};
 use crate::{
@@ -32,10 +34,10 @@ use reference::{
     bounds::Trig,
     numerics::widen,
     roles::{
-        add_norm, argmax, embedding, fused_ffn, int4_matmul, kv_append, qk_norm,
+        argmax, embedding, fused_ffn, fused_ffn_prologue, int4_matmul, kv_append,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
-        rms_norm, rope, silu_mul,
+        rope, silu_mul,
     },
 };
 
@@ -63,81 +65,6 @@ fn untouched(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == POISON)
 }
 
-// ---- norms ----
-
-/// `x` `[T, D]`.
-pub(crate) fn rms_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    x: &[f32],
-    gamma: &[f32],
-) -> Result<Vec<Judged>> {
-    let x = &held(variant, x);
-    let gamma = &held(variant, gamma);
-    let d = spec.hidden_size;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, x.len() / d);
-    let operands = vec![
-        ("out", Operand::FloatOutput(x.len())),
-        ("x", Operand::Floats(x)),
-        ("gamma", Operand::Floats(gamma)),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?.values("out");
-    let gamma = widen(gamma);
-    let rows = x.chunks_exact(d).map(|x| {
-        let form = norm_form(variant, d);
-        rms_norm::expected(&widen(x), &gamma, spec.rms_norm_eps, form, store(variant))
-    });
-    Ok(vec![Judged::new("out", found, concat(rows))])
-}
-
-/// `a` and `b` `[T, D]`.
-pub(crate) fn add_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    a: &[f32],
-    b: &[f32],
-    gamma: &[f32],
-) -> Result<Vec<Judged>> {
-    let a = &held(variant, a);
-    let b = &held(variant, b);
-    let gamma = &held(variant, gamma);
-    let d = spec.hidden_size;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, a.len() / d);
-    let operands = vec![
-        ("a", Operand::Floats(a)),
-        ("b", Operand::Floats(b)),
-        ("gamma", Operand::Floats(gamma)),
-        ("normed", Operand::FloatOutput(a.len())),
-        ("residual", Operand::FloatOutput(a.len())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let gamma = widen(gamma);
-    let rows: Vec<_> = a
-        .chunks_exact(d)
-        .zip(b.chunks_exact(d))
-        .map(|(a, b)| {
-            let (a, b, form) = (widen(a), widen(b), norm_form(variant, d));
-            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, store(variant))
-        })
-        .collect();
-    Ok(vec![
-        Judged::new(
-            "residual",
-            found.values("residual"),
-            concat(rows.iter().map(|row| row.residual.clone())),
-        ),
-        Judged::new(
-            "normed",
-            found.values("normed"),
-            concat(rows.iter().map(|row| row.normed.clone())),
-        ),
-    ])
-}
-
 fn concat(rows: impl Iterator<Item = Expected>) -> Expected {
     Expected::from_pairs(rows.flat_map(|row| row.value.into_iter().zip(row.limit)))
 }
@@ -148,60 +75,6 @@ fn with_head_norm(spec: &ModelSpec) -> ModelSpec {
         family: Family::Qwen3,
         ..spec.clone()
     }
-}
-
-/// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`.
-pub(crate) fn qk_norm(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    spec: &ModelSpec,
-    qkv: &[f32],
-    gammas: [&[f32]; 2],
-) -> Result<Vec<Judged>> {
-    let gammas = gammas.map(|gamma| held(variant, gamma));
-    let qkv = &held(variant, qkv);
-    let spec = &with_head_norm(spec);
-    let tokens = qkv.len() / spec.qkv_dim();
-    let heads = spec.num_attention_heads + spec.num_key_value_heads;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    set(&mut dispatch, "seq_len", tokens as u32);
-    bench.groups(&mut dispatch, tokens * heads);
-    // A token past `seq_len` must stay as it is.
-    let mut before = qkv.to_vec();
-    before.resize(qkv.len() + spec.qkv_dim(), 1.0);
-    let operands = vec![
-        ("qkv", Operand::Floats(&before)),
-        ("q_gamma", Operand::Floats(&gammas[0])),
-        ("k_gamma", Operand::Floats(&gammas[1])),
-    ];
-    let after = bench.run(variant, spec, dispatch, operands)?.floats("qkv");
-    let (after, rest) = after.split_at(qkv.len());
-    let shape = QkvShape::of(spec);
-    let form = head_form(variant, spec.head_dim);
-    let [q_gamma, k_gamma] = gammas.map(|gamma| widen(&gamma));
-    let (mut found, mut expected) = ([vec![], vec![]], [vec![], vec![]]);
-    let (mut v_found, mut v) = (bits(rest), bits(&before[qkv.len()..]));
-    let rows = qkv.chunks_exact(spec.qkv_dim());
-    for (before, after) in rows.zip(after.chunks_exact(spec.qkv_dim())) {
-        let values = spec.q_dim() + spec.kv_dim();
-        v_found.extend(bits(&after[values..]));
-        v.extend(bits(&before[values..]));
-        let (before, after) = (widen(before), widen(after));
-        let (before, after) = (shape.split(&before), shape.split(&after));
-        found[0].extend_from_slice(after.q);
-        found[1].extend_from_slice(after.k);
-        for (x, gamma, to) in [(before.q, &q_gamma, 0), (before.k, &k_gamma, 1)] {
-            let eps = spec.rms_norm_eps;
-            expected[to].push(qk_norm::expected(x, gamma, eps, form, store(variant)));
-        }
-    }
-    let [q_found, k_found] = found;
-    let [q, k] = expected.map(|rows| concat(rows.into_iter()));
-    Ok(vec![
-        Judged::new("q", q_found, q),
-        Judged::new("k", k_found, k),
-        Judged::exact("v and what follows", v_found, v),
-    ])
 }
 
 // ---- matrices ----
@@ -310,6 +183,52 @@ pub(crate) fn fused_ffn(
         found,
         concat(expected.into_iter()),
     )])
+}
+
+/// `w` `[2 F, D]`, `delta`, `residual` and `gamma` `[D]`; of the F outputs the first
+/// `units`, and the others must stay as they are.
+pub(crate) fn fused_ffn_prologue(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    w: &Packed,
+    [delta, residual, gamma]: [&[f32]; 3],
+    units: usize,
+) -> Result<Vec<Judged>> {
+    let [delta, residual, gamma] = &[delta, residual, gamma].map(|x| held(variant, x));
+    let f = w.rows / 2;
+    let spec = ModelSpec {
+        hidden_size: w.k,
+        intermediate_size: f,
+        ..model()
+    };
+    let mut dispatch = bench.dispatch(variant, &spec, 0);
+    set(&mut dispatch, "packGridDimX", units as u32);
+    bench.tiles(&mut dispatch, units, 1);
+    let operands = vec![
+        ("out", Operand::FloatOutput(f)),
+        ("residual", Operand::Floats(residual)),
+        ("delta", Operand::Floats(delta)),
+        ("gamma", Operand::Floats(gamma)),
+    ];
+    let operands = with_weights(operands, w);
+    let mut found = bench.run(variant, &spec, dispatch, operands)?.values("out");
+    ensure!(
+        found.split_off(units).iter().all(|y| y.is_nan()),
+        "a unit past packGridDimX is written"
+    );
+    let [delta, residual, gamma] = [delta, residual, gamma].map(|x| widen(x));
+    let sum = fused_ffn_prologue::Sum {
+        delta: &delta,
+        residual: &residual,
+        gamma: &gamma,
+        eps: spec.rms_norm_eps,
+    };
+    let (squares, products) = (norm_form(variant, w.k), sum_form(variant, w.k));
+    let store = store(variant);
+    let mut expected = fused_ffn_prologue::expected(w.matrix(), sum, squares, products, store);
+    expected.value.truncate(units);
+    expected.limit.truncate(units);
+    Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// `gate_up` `[T, 2 F]`.

@@ -79,6 +79,7 @@ pub(crate) const VECTORS: &[Vectors] = &[
     of(Role::FusedFfn, DENSE, fused_ffn),
     of(Role::SiluMul, DENSE, silu_mul),
     of(Role::AddNorm, DENSE, norm),
+    of(Role::Add3Norm, DENSE, norm),
     of(Role::Rope, DENSE, rope),
     of(Role::QkNorm, DENSE, qk_norm),
     of(Role::QkNormRopeAppend, DENSE, qk_norm_rope_append),
@@ -190,16 +191,25 @@ fn norms(golden: &Golden) -> Result<Vec<Norm>> {
 fn norm(bench: &mut Bench<'_>, variant: Variant, golden: &Golden) -> Result<()> {
     for norm in norms(golden)? {
         let (spec, x, gamma) = (&norm.spec, &norm.x, &norm.gamma);
-        if variant.role == Role::RmsNorm {
-            cases::rms_norm(bench, variant, spec, x, gamma)
-                .and_then(|judged| require(&judged, "out", &norm.y))
+        // A delta of zero leaves the residual as it is.
+        let zero = &vec![0.0; x.len()][..];
+        let (output, judged) = if variant.role == Role::RmsNorm {
+            ("out", cases::rms_norm(bench, variant, spec, x, gamma))
+        } else if variant.role == Role::Add3Norm {
+            let addends = [zero, x, zero];
+            (
+                "normed",
+                cases::add3_norm(bench, variant, spec, addends, gamma),
+            )
         } else {
-            // A delta of zero leaves the residual as it is.
-            let zero = vec![0.0; x.len()];
-            cases::add_norm(bench, variant, spec, &zero, x, gamma)
-                .and_then(|judged| require(&judged, "normed", &norm.y))
-        }
-        .with_context(|| norm.name.clone())?;
+            (
+                "normed",
+                cases::add_norm(bench, variant, spec, zero, x, gamma),
+            )
+        };
+        judged
+            .and_then(|judged| require(&judged, output, &norm.y))
+            .with_context(|| norm.name.clone())?;
     }
     Ok(())
 }

@@ -33,13 +33,13 @@ pub(super) struct MutantsArgs {
 }
 
 /// The folder of golden data: the named one, or the checkout's.
-fn golden() -> Option<PathBuf> {
+pub(super) fn golden_folder() -> Option<PathBuf> {
     reference::golden::dir(env::golden_dir().as_deref()).ok()
 }
 
 pub(super) fn run_case(id: &str, seed: u64, adapter: Option<&str>, json: bool) -> Result<u8> {
     let case = cases::find(id)?;
-    let golden = golden();
+    let golden = golden_folder();
     if let Some(file) = case
         .golden_file()
         .filter(|_| !case.can_run(golden.as_deref()))
@@ -75,7 +75,7 @@ pub(super) fn run_case(id: &str, seed: u64, adapter: Option<&str>, json: bool) -
 pub(super) fn run_mutants(args: &MutantsArgs) -> Result<u8> {
     let variant: Option<Variant> = args.variant.as_deref().map(str::parse).transpose()?;
     let selected = mutants::select(args.mutant.as_deref(), variant)?;
-    let golden = golden();
+    let golden = golden_folder();
     let gpu = Gpu::open(args.adapter.as_deref())?;
     let mut done = 0;
     let report = mutants::run(&gpu, golden.as_deref(), &selected, |outcome| {

@@ -261,14 +261,15 @@ impl Memory {
 
     fn activations(&mut self, gpu: &Gpu, elem: Elem) {
         use Activation::{
-            Attention, Delta, Ffn, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual, V,
-            WideLogits,
+            Attention, Delta, Ffn, FfnDelta, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual,
+            V, WideLogits,
         };
         for activation in [
             Normed,
             Residual(0),
             Residual(1),
             Delta,
+            FfnDelta,
             Qkv,
             Q,
             K,

@@ -2,8 +2,10 @@
 //! variant's rendered text at run time, and some case of the variant must fail on
 //! it. A kill counts only by a case that the unedited text passes.
 
+mod forms;
 mod table;
 
+pub use forms::Forms;
 pub use table::MUTANTS;
 
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     device::Gpu,
 };
 use anyhow::{Result, bail};
-use kernels::{QuantFormat, Variant, suggest, variants::VARIANTS};
+use kernels::{Elem, QuantFormat, Variant, suggest, variants::VARIANTS};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,10 +28,10 @@ const LIVING_DRAWN: usize = 1;
 pub struct Mutant {
     /// Its name.
     pub id: &'static str,
-    /// Ids of the variants whose text is edited, one at a time, in q4f16_1.
-    pub variants: &'static [&'static str],
+    /// The forms whose text is edited, one at a time, with activations in f16.
+    pub forms: &'static [Forms],
     /// The formats of weights in which they are edited, as far as they are written
-    /// for them; a fault of what all formats share is tried in one.
+    /// for them; a fault of what all formats share is tried in q4f16_1.
     pub formats: &'static [QuantFormat],
     /// The fault that the edit stands for.
     pub fault: &'static str,
@@ -55,14 +57,14 @@ pub enum Fate {
 
 const fn mutant(
     id: &'static str,
-    variants: &'static [&'static str],
+    forms: &'static [Forms],
     fault: &'static str,
     find: &'static str,
     replace: &'static str,
 ) -> Mutant {
     Mutant {
         id,
-        variants,
+        forms,
         formats: &[QuantFormat::Q4f16_1],
         fault,
         find,
@@ -90,24 +92,21 @@ impl Mutant {
         }
     }
 
-    /// Its edits, one for each variant in each format.
-    ///
-    /// # Panics
-    /// When the table names a variant that does not exist; a test holds it.
+    /// Whether a variant is among those whose text it edits.
+    fn edits_variant(&self, variant: &Variant) -> bool {
+        let in_format = |format| self.formats.contains(&format);
+        variant.elem == Elem::F16
+            && variant.format.is_none_or(in_format)
+            && self.forms.iter().any(|forms| forms.hold(&variant.form))
+    }
+
+    /// Its edits, one for each variant.
     pub fn edits(&self) -> impl Iterator<Item = Edit> {
-        let (find, replace) = (self.find, self.replace);
-        let variants = self.variants.iter().flat_map(|id| {
-            let base: Variant = id.parse().expect("the table names variants");
-            let formats = self.formats.iter().map(move |&format| Variant {
-                format: base.format.and(Some(format)),
-                ..base
-            });
-            formats.filter(|variant| VARIANTS.contains(variant))
-        });
-        variants.map(move |variant| Edit {
+        let variants = VARIANTS.iter().filter(|v| self.edits_variant(v));
+        variants.map(|&variant| Edit {
             variant,
-            find,
-            replace,
+            find: self.find,
+            replace: self.replace,
         })
     }
 }

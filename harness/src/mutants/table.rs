@@ -1,6 +1,6 @@
 //! The mutants: each a fault that a kernel could have, as an edit of rendered text.
 
-use super::{Mutant, mutant};
+use super::{Mutant, forms::*, mutant};
 use kernels::QuantFormat::{
     self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1, Q8_0,
 };
@@ -13,398 +13,16 @@ const AFFINE: &[QuantFormat] = &[Affine4G32, Affine4G64, Affine3G64, Affine8G32,
 const AFFINE4: &[QuantFormat] = &[Affine4G32, Affine4G64];
 const OF_GGUF: &[QuantFormat] = &[Q4_0];
 const SIGNED_BYTES: &[QuantFormat] = &[Q8_0];
-const WIDE_SCALES: &[QuantFormat] = &[Q4f32_1];
-
-const QUANT: &[&str] = &[
-    "int4_matmul",
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "int4_matmul_row_texture",
-    "int4_matmul_moe",
-    "int4_matmul_moe_vec4h",
-    "int4_matmul_moe_row_vec4",
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "qkv_fused_scratch",
-    "qkv_fused_scratch_row_vec4",
-    "qkv_fused_scratch_row_texture",
-    "fused_ffn",
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-    "int4_matmul_sg",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg",
-    "qkv_fused_sg_vec4",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-];
-const WORD: &[&str] = &[
-    "int4_matmul",
-    "qkv_fused",
-    "fused_ffn",
-    "int4_matmul_sg",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled8",
-    "qkv_fused_sg",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-];
-const VEC4_FORMS: &[&str] = &[
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "qkv_fused_row_vec4",
-    "fused_ffn_row_vec4",
-];
-const BUFFERS: &[&str] = &[
-    "int4_matmul",
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "fused_ffn",
-    "fused_ffn_row_vec4",
-];
-const VEC4X: &[&str] = &[
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg_vec4",
-    "fused_ffn_tiled_sg",
-];
-const SCALARX: &[&str] = &[
-    "int4_matmul",
-    "qkv_fused",
-    "fused_ffn",
-    "int4_matmul_sg",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled8",
-    "qkv_fused_sg",
-    "qkv_fused_tiled_sg",
-];
-const PACKED: &[&str] = &[
-    "int4_matmul_row_vec4",
-    "qkv_fused_row_vec4",
-    "fused_ffn_row_vec4",
-];
-const TEXTURE: &[&str] = &[
-    "int4_matmul_row_texture",
-    "qkv_fused_row_texture",
-    "fused_ffn_row_texture",
-];
-const TREE_MM: &[&str] = &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4"];
-const GEMM: &[&str] = &["int4_matmul_batched_dyn_gemm_vec4"];
-const TREE_BATCHED: &[&str] = &["int4_matmul_batched_dyn", "fused_ffn_batched_dyn"];
-const BATCHED_MM: &[&str] = &[
-    "int4_matmul_batched_dyn",
-    "int4_matmul_batched_dyn_row_vec4",
-    "int4_matmul_batched_dyn_row_texture",
-];
-const BATCHED_FFN: &[&str] = &[
-    "fused_ffn_batched_dyn",
-    "fused_ffn_batched_dyn_row_vec4",
-    "fused_ffn_batched_dyn_row_texture",
-];
-const BATCHED: &[&str] = &[
-    "int4_matmul_batched_dyn",
-    "int4_matmul_batched_dyn_row_vec4",
-    "int4_matmul_batched_dyn_row_texture",
-    "fused_ffn_batched_dyn",
-    "fused_ffn_batched_dyn_row_vec4",
-    "fused_ffn_batched_dyn_row_texture",
-];
-const ROW_MM: &[&str] = &["int4_matmul_row_vec4", "int4_matmul_row_texture"];
-const MOE: &[&str] = &[
-    "int4_matmul_moe",
-    "int4_matmul_moe_vec4h",
-    "int4_matmul_moe_row_vec4",
-];
-const NORMS: &[&str] = &["rms_norm", "add_norm"];
-const EVERY_NORM: &[&str] = &["rms_norm", "add_norm", "qk_norm", "qk_norm_rope_append"];
-const HEAD_NORMS: &[&str] = &["qk_norm", "qk_norm_rope_append"];
-const QK_NORM: &[&str] = &["qk_norm"];
-const QK_APPEND: &[&str] = &["qk_norm_rope_append"];
-const QKV: &[&str] = &[
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "qkv_fused_sg",
-    "qkv_fused_sg_vec4",
-    "qkv_fused_tiled_sg",
-];
-const EVERY_QKV: &[&str] = &[
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "qkv_fused_scratch",
-    "qkv_fused_scratch_row_vec4",
-    "qkv_fused_scratch_row_texture",
-];
-const SCRATCH: &[&str] = &[
-    "qkv_fused_scratch",
-    "qkv_fused_scratch_row_vec4",
-    "qkv_fused_scratch_row_texture",
-];
-const ROW_QKV: &[&str] = &["qkv_fused_row_vec4", "qkv_fused_row_texture"];
-const ROW_FFN: &[&str] = &["fused_ffn_row_vec4", "fused_ffn_row_texture"];
-const FFN: &[&str] = &[
-    "fused_ffn",
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-    "fused_ffn_tiled_sg",
-];
-const ATT: &[&str] = &[
-    "attention",
-    "attention_row_vec4",
-    "attention_splitk",
-    "attention_splitk_row_vec4",
-    "attention_int8",
-    "attention_int8_row_vec4",
-    "attention_prefill",
-    "attention_prefill_row_vec4",
-    "attention_prefill_int8",
-    "attention_prefill_int8_row_vec4",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const TREE_ATT: &[&str] = &[
-    "attention",
-    "attention_splitk",
-    "attention_int8",
-    "attention_prefill",
-    "attention_prefill_int8",
-];
-const ROW_ATT: &[&str] = &[
-    "attention_row_vec4",
-    "attention_splitk_row_vec4",
-    "attention_int8_row_vec4",
-    "attention_prefill_row_vec4",
-    "attention_prefill_int8_row_vec4",
-];
-const PLAIN_ATT: &[&str] = &[
-    "attention",
-    "attention_row_vec4",
-    "attention_splitk",
-    "attention_splitk_row_vec4",
-    "attention_prefill",
-    "attention_prefill_row_vec4",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const PLAIN_TREE: &[&str] = &["attention", "attention_splitk", "attention_prefill"];
-const PLAIN_ROW: &[&str] = &[
-    "attention_row_vec4",
-    "attention_splitk_row_vec4",
-    "attention_prefill_row_vec4",
-];
-const INT8_ATT: &[&str] = &[
-    "attention_int8",
-    "attention_int8_row_vec4",
-    "attention_prefill_int8",
-    "attention_prefill_int8_row_vec4",
-];
-const INT8_TREE: &[&str] = &["attention_int8", "attention_prefill_int8"];
-const INT8_ROW: &[&str] = &["attention_int8_row_vec4", "attention_prefill_int8_row_vec4"];
-const ONE_QUERY: &[&str] = &[
-    "attention",
-    "attention_row_vec4",
-    "attention_splitk",
-    "attention_splitk_row_vec4",
-    "attention_int8",
-    "attention_int8_row_vec4",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const CHUNK: &[&str] = &[
-    "attention_prefill",
-    "attention_prefill_row_vec4",
-    "attention_prefill_int8",
-    "attention_prefill_int8_row_vec4",
-];
-const WHOLE: &[&str] = &[
-    "attention",
-    "attention_row_vec4",
-    "attention_int8",
-    "attention_int8_row_vec4",
-    "attention_sg",
-];
-const SPLIT: &[&str] = &[
-    "attention_splitk",
-    "attention_splitk_row_vec4",
-    "attention_splitk_sg",
-];
-const COMBINE: &[&str] = &["attention_combine"];
-const EMBEDDING: &[&str] = &["embedding"];
-const ROPE: &[&str] = &["rope"];
-const KV_APPEND: &[&str] = &["kv_append"];
-const KV_QUANTIZE: &[&str] = &["kv_quantize_int8"];
-const SILU_MUL: &[&str] = &["silu_mul"];
-const ARGMAX: &[&str] = &["argmax"];
-const ZERO_POINT: &[&str] = &[
-    "int4_matmul",
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_row_vec4",
-    "int4_matmul_row_texture",
-    "qkv_fused",
-    "qkv_fused_row_vec4",
-    "qkv_fused_row_texture",
-    "fused_ffn",
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-    "int4_matmul_sg",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg",
-    "qkv_fused_sg_vec4",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-    "embedding",
-];
-const SG_MM_1: &[&str] = &[
-    "int4_matmul_sg",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-];
-const SG_MM_4: &[&str] = &[
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-];
-const SG_MM_8: &[&str] = &[
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-];
-const SG_MM_TILED: &[&str] = &[
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-];
-const SG_QKV_1: &[&str] = &["qkv_fused_sg", "qkv_fused_sg_vec4"];
-const SG_QKV_2: &[&str] = &["qkv_fused_tiled_sg"];
-const SG_FFN: &[&str] = &["fused_ffn_tiled_sg"];
-const SG_ATT: &[&str] = &["attention_sg", "attention_splitk_sg"];
-const SG_MATRIX: &[&str] = &[
-    "int4_matmul_sg",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg",
-    "qkv_fused_sg_vec4",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-];
-const SG_SUM: &[&str] = &[
-    "int4_matmul_sg",
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-    "qkv_fused_sg",
-    "qkv_fused_sg_vec4",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const BLOCK_ATT: &[&str] = &[
-    "attention",
-    "attention_splitk",
-    "attention_int8",
-    "attention_prefill",
-    "attention_prefill_int8",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const PLAIN_BLOCK: &[&str] = &[
-    "attention",
-    "attention_splitk",
-    "attention_prefill",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const ROW_OR_SG_ATT: &[&str] = &[
-    "attention_row_vec4",
-    "attention_splitk_row_vec4",
-    "attention_int8_row_vec4",
-    "attention_prefill_row_vec4",
-    "attention_prefill_int8_row_vec4",
-    "attention_sg",
-    "attention_splitk_sg",
-];
-const SG_ARGMAX: &[&str] = &["argmax_sg"];
-const EVERY_ARGMAX: &[&str] = &["argmax", "argmax_sg"];
-const STRIDED_MM: &[&str] = &[
-    "int4_matmul",
-    "int4_matmul_vec4h",
-    "int4_matmul_vec4",
-    "int4_matmul_sg",
-    "int4_matmul_tiled",
-    "int4_matmul_tiled8",
-];
-const STRIDED_D: &[&str] = &[
-    "qkv_fused",
-    "fused_ffn",
-    "qkv_fused_sg",
-    "qkv_fused_tiled_sg",
-    "fused_ffn_tiled_sg",
-];
-const SG_MM_WIDE: &[&str] = &[
-    "int4_matmul_sg_vec4h",
-    "int4_matmul_sg_vec4",
-    "int4_matmul_tiled_vec4h",
-    "int4_matmul_tiled_vec4",
-    "int4_matmul_tiled8_vec4h",
-    "int4_matmul_tiled8_vec4",
-];
-const FFN_DOT_ROWS: &[&str] = &[
-    "fused_ffn_row_vec4",
-    "fused_ffn_row_texture",
-    "fused_ffn_tiled_sg",
-];
+const OF_MLC: &[QuantFormat] = &[Q4f16_1, Q4f32_1];
 
 /// Every mutant, by what it breaks.
 pub const MUTANTS: &[Mutant] = &[
     // packed weights
     mutant("nibble_order", QUANT, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)"),
     mutant("nibble_order_of_formats", BUFFERS, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(OTHER_FOUR_BITS),
-    mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;"),
-    mutant("zero_point_8_of_wide_scales", &["int4_matmul", "qkv_fused_row_vec4", "fused_ffn"], "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
-    mutant("zero_point_7", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
-    mutant("zero_point_127", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_row_vec4", "int4_matmul_row_texture", "qkv_fused", "fused_ffn_row_vec4"], "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
+    mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(OF_MLC),
+    mutant("zero_point_7", ZERO_POINT, "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("zero_point_127", ZERO_POINT, "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
     mutant("byte_order", BUFFERS, "the first and the third code of a word are exchanged", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.zx, high.xz)").in_formats(EIGHT_BITS),
     mutant("word_order", BUFFERS, "the second word's codes are taken for the first's", "vec4<f32>(low.yw, high.yw)", "vec4<f32>(high.yw, low.yw)").in_formats(EIGHT_BITS),
     mutant("straddle_first_word", BUFFERS, "the bits of a code in the second word are lost", "(words.x >> 24u) | (words.y << 8u)", "words.x >> 24u").in_formats(THREE_BITS),
@@ -413,14 +31,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("bias_of_whole_group", WORD, "every load of a group adds the bias of the whole", "w.bias * a.sum", "w.bias * a.sum * f32(LOADS_PER_GROUP)").in_formats(AFFINE),
     mutant("bias_dropped", BUFFERS, "the bias is left out", " + w.bias * a.sum", "").in_formats(AFFINE),
     mutant("bias_scaled", WORD, "the bias is multiplied by the scale", "w.bias * a.sum", "w.bias * a.sum * w.scale").in_formats(AFFINE),
-    mutant("bias_of_half_the_activations", VEC4_FORMS, "the activations of the upper half of a load do not count", "dot(low + high, vec4<f32>(1.0))", "dot(low, vec4<f32>(1.0))").in_formats(AFFINE4),
+    mutant("bias_of_half_the_activations", VEC4, "the activations of the upper half of a load do not count", "dot(low + high, vec4<f32>(1.0))", "dot(low, vec4<f32>(1.0))").in_formats(AFFINE4),
     mutant("scale_of_wider_groups", WORD, "groups twice as wide", "i / LOADS_PER_GROUP", "i / (2u * LOADS_PER_GROUP)"),
-    mutant("scale_of_narrower_groups", &["int4_matmul_vec4h", "int4_matmul_sg_vec4h", "int4_matmul_tiled_vec4h", "int4_matmul_tiled8_vec4h"], "groups of 16 weights", "i / LOADS_PER_GROUP", "i / (LOADS_PER_GROUP / 2u)"),
+    mutant("scale_of_narrower_groups", HALF_WIDE, "groups of 16 weights", "i / LOADS_PER_GROUP", "i / (LOADS_PER_GROUP / 2u)"),
     mutant("scale_of_next_group", QUANT, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("batched_scale_of_next_group", BATCHED, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("scale_row_stride", QUANT, "a row of scales is one too long", "row * scales_per_row", "row * (scales_per_row + 1u)"),
-    mutant("activation_order_scalar", SCALARX, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 3u])", "f32(x[k + 3u]), f32(x[k + 2u])"),
-    mutant("activation_order_vec4", VEC4X, "two pairs of activations are exchanged", "low.xy, low.zw", "low.zw, low.xy"),
+    mutant("activation_order_scalar", SCALAR_X, "two activations are exchanged", "f32(x[k + 2u]), f32(x[k + 3u])", "f32(x[k + 3u]), f32(x[k + 2u])"),
+    mutant("activation_order_vec4", VEC4_X, "two pairs of activations are exchanged", "low.xy, low.zw", "low.zw, low.xy"),
     mutant("activation_order_packed", PACKED, "even and odd activations are exchanged", "vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y)", "vec4<f32>(a.y, b.y, c.y, d.y), vec4<f32>(a.x, b.x, c.x, d.x)"),
     mutant("broadcast_of_wrong_lane", TEXTURE, "the last word is taken from a neighbour", "subgroupBroadcast(word, 3u)", "subgroupBroadcast(word, 2u)"),
     mutant("texture_width", TEXTURE, "texels past the first row of the texture are read from it", "vec2<u32>(load % TEXTURE_WIDTH, load / TEXTURE_WIDTH)", "vec2<u32>(load % TEXTURE_WIDTH, 0u)"),
@@ -429,19 +47,17 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("tail_skipped_row", ROW_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
     mutant("f16_accumulator", TREE_MM, "sums of an invocation are rounded to f16", "sum += dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at));", "sum = f32(f16(sum + dot_load(matrix_row, i, u.K_PACKED, u.SCALES_PER_ROW, activations(first_load + i, at))));"),
     mutant("f16_accumulator_row", ROW_MM, "sums of an invocation are rounded to f16", "low_sums += dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums = vec4<f32>(vec4<f16>(low_sums + dot_rows(low, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
-    mutant("barrier_before_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
-    mutant("barrier_in_tree", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
-    mutant("tree_starts_low", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
+    mutant("barrier_before_tree", TREE_SUMS, "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
+    mutant("barrier_in_tree", TREE_SUMS, "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
+    mutant("tree_starts_low", TREE_SUMS, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
     mutant("last_rows_unguarded", TREE_MM, "workgroups past the last row store too", "  if (row >= row_count()) {\n    return;\n  }\n", ""),
     mutant("last_rows_unguarded_row", ROW_MM, "invocations past the last row store too", "if (row < row_count()) {", "if (row < row_count() + THREADS) {"),
     mutant("rows_unclamped", ROW_MM, "rows past the last are read", "min(first + THREADS * vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(row_count() - 1u))", "first + THREADS * vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding or texture is defined to do no harm"),
-    mutant("idle_groups", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("idle_groups", ROW_PAIRS, "workgroups past the last output do not stop early", "  if (group_first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
     mutant("idle_groups_of_rows", ROW_MM, "workgroups past the last output do not stop early", "  if (group_first >= row_count()) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
-    mutant("fold_ignored", &["int4_matmul", "int4_matmul_vec4h", "int4_matmul_vec4", "qkv_fused", "fused_ffn"], "rows past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
+    mutant("fold_ignored", FOLDED, "rows past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     mutant("norm_fold_ignored", EVERY_NORM, "tokens past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
-    mutant("element_fold_ignored", &["embedding", "rope", "kv_append"], "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
-    mutant("fold_ignored_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "rows past the first layer of a folded grid are not computed", "(wg.z * num_wg.x + wg.x)", "(wg.x)"),
-    mutant("fold_ignored_of_rows", ROW_MM, "rows past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
+    mutant("element_fold_ignored", ELEMENTS, "elements past the first layer of a folded grid are not computed", "wg.z * num_wg.x + wg.x", "wg.x"),
     // int4_matmul_moe
     mutant("moe_first_expert", MOE, "every slot has the first expert's matrix", "* u.N;\n}", "* 0u;\n}"),
     mutant("moe_expert_of_first_token", MOE, "every token has the first token's experts", "ids[wg.y * u.IDS_STRIDE + wg.z]", "ids[wg.z]"),
@@ -459,20 +75,22 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_own_sum", SG_SUM, "one invocation's sum is taken for its subgroup's", "let sum = subgroup_add(value);", "let sum = value;"),
     mutant("sg_one_place", SG_SUM, "every subgroup stores in the first one's place", "subgroup_sums[at.subgroup] = sum;", "subgroup_sums[0] = sum;"),
     mutant("sg_barrier", SG_SUM, "sums are added before every subgroup has stored", "subgroup_sums[at.subgroup] = sum;\n  }\n  workgroupBarrier();", "subgroup_sums[at.subgroup] = sum;\n  }"),
-    mutant("sg_fold_ignored", SG_MATRIX, "outputs past the first layer of a folded grid are not computed", "(wg.z * num_wg.x + wg.x)", "(wg.x)"),
-    mutant("sg_last_rows_unguarded", &["int4_matmul_sg", "int4_matmul_sg_vec4h", "int4_matmul_sg_vec4", "qkv_fused_sg", "qkv_fused_sg_vec4"], "workgroups past the last output store too", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", ""),
-    mutant("sg_idle_groups", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "int4_matmul_tiled8", "int4_matmul_tiled8_vec4h", "int4_matmul_tiled8_vec4", "qkv_fused_tiled_sg", "fused_ffn_tiled_sg"], "workgroups past the last output do not stop early", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
-    mutant("sg_tile_unguarded", SG_MM_TILED, "rows of a tile past the last are stored", " && first + tid < u.packGridDimX", ""),
-    mutant("sg_tile_unclamped", SG_MM_TILED, "rows past the last are read", "min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(u.packGridDimX - 1u))", "first + vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding is defined to do no harm"),
+    mutant("sg_last_rows_unguarded", SG_MM_1, "workgroups past the last row store too", "  if (first >= row_count()) {\n    return;\n  }\n", ""),
+    mutant("sg_last_pairs_unguarded", SG_QKV_1, "workgroups past the last pair store too", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    mutant("sg_idle_groups", SG_QKV_TILED, "workgroups past the last output do not stop early", "  if (first >= u.packGridDimX) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("sg_idle_groups_of_rows", SG_MM_TILED, "workgroups past the last output do not stop early", "  if (first >= row_count()) {\n    return;\n  }\n", "").equivalent("their outputs are all past the last, and each store is guarded; only time is lost"),
+    mutant("sg_tile_unguarded", SG_MM_TILED, "rows of a tile past the last are stored", " && first + tid < row_count()", ""),
+    mutant("sg_tile_unclamped", SG_MM_TILED, "rows past the last are read", "min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(row_count() - 1u))", "first + vec4<u32>(0u, 1u, 2u, 3u)").equivalent("their sums are not stored, and a read outside a binding is defined to do no harm"),
     mutant("sg_tile_row_order", SG_MM_4, "rows of a tile are stored in another order", "Out(sums[tid])", "Out(sums[3u - tid])"),
     mutant("sg_second_four", SG_MM_8, "the second four rows of a tile are the first four", "four_rows(first + 4u)", "four_rows(first)"),
     mutant("sg_second_four_added", SG_MM_8, "the second four rows are not added over the subgroup", "Sum(subgroupAdd(value[0]), subgroupAdd(value[1]))", "Sum(subgroupAdd(value[0]), value[1])"),
-    mutant("sg_f16_accumulator", SG_MM_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(f16(sums + dot_tile(first, i, activations(i, at))));"),
-    mutant("sg_f16_accumulator_2", SG_QKV_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec2<f16>(sums + dot_tile(first, i, activations(i, at))));"),
-    mutant("sg_f16_accumulator_4", &["int4_matmul_tiled", "int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4", "qkv_fused_tiled_sg"], "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator", SG_MM_1, "sums of an invocation are rounded to f16", "sums += dot_tile(matrix, first, i, activations(first_load + i, at));", "sums = Sum(f16(sums + dot_tile(matrix, first, i, activations(first_load + i, at))));"),
+    mutant("sg_qkv_f16_accumulator", SG_QKV_1, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec2<f16>(sums + dot_tile(first, i, activations(i, at))));"),
+    mutant("sg_f16_accumulator_4", SG_MM_4, "sums of an invocation are rounded to f16", "sums += dot_tile(matrix, first, i, activations(first_load + i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(matrix, first, i, activations(first_load + i, at))));"),
+    mutant("sg_qkv_f16_accumulator_4", SG_QKV_2, "sums of an invocation are rounded to f16", "sums += dot_tile(first, i, activations(i, at));", "sums = Sum(vec4<f16>(sums + dot_tile(first, i, activations(i, at))));"),
     mutant("sg_f16_sum", SG_MM_1, "a subgroup's sum is rounded to f16", "return subgroupAdd(value);", "return Sum(f16(subgroupAdd(value)));"),
     mutant("sg_tail_skipped_wide", SG_MM_WIDE, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("K is a multiple of one load of every invocation, so nothing is left"),
-    mutant("sg_qkv_tail_skipped_wide", &["qkv_fused_sg_vec4"], "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("D is a multiple of one load of every invocation, so nothing is left"),
+    mutant("sg_qkv_tail_skipped_wide", SG_QKV_WIDE, "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS").equivalent("D is a multiple of one load of every invocation, so nothing is left"),
     mutant("sg_qkv_second_pair", SG_QKV_2, "the second pair of a tile is the first", "pair_rows(min(first + 1u, u.packGridDimX - 1u))", "pair_rows(first)"),
     mutant("sg_qkv_pairs_mixed", SG_QKV_2, "the pairs of a tile are exchanged", "select(sums.xy, sums.zw, tid == 1u)", "select(sums.zw, sums.xy, tid == 1u)"),
     mutant("sg_qkv_unguarded", SG_QKV_2, "a pair past the last is stored", "if (tid < 2u && pair < u.packGridDimX) {", "if (tid < 2u) {").equivalent("heads are a multiple of 32 wide, so no tile of two pairs is cut"),
@@ -482,12 +100,12 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_ffn_barrier", SG_FFN, "rows are multiplied before every activation is in workgroup memory", "x[k + 3u]);\n  }\n  workgroupBarrier();", "x[k + 3u]);\n  }"),
     mutant("sg_ffn_tail", SG_FFN, "what is left of the activations after whole strides is not copied", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
     // logits in f32
-    mutant("f16_logits", &["int4_matmul_f32", "int4_matmul_f32_vec4h", "int4_matmul_f32_vec4"], "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))"),
-    mutant("f16_logits_row", &["int4_matmul_f32_row_vec4", "int4_matmul_f32_row_texture"], "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))"),
-    mutant("sg_f16_logits", &["int4_matmul_f32_sg", "int4_matmul_f32_sg_vec4h", "int4_matmul_f32_sg_vec4"], "logits are rounded to f16", "Out(sums)", "Out(f16(sums))"),
-    mutant("sg_f16_logits_4", &["int4_matmul_f32_tiled", "int4_matmul_f32_tiled_vec4h", "int4_matmul_f32_tiled_vec4"], "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))"),
-    mutant("sg_f16_logits_8", &["int4_matmul_f32_tiled8", "int4_matmul_f32_tiled8_vec4h", "int4_matmul_f32_tiled8_vec4"], "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))"),
-    mutant("argmax_f16_logits", &["argmax_f32", "argmax_f32_sg"], "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
+    mutant("f16_logits", F32_TREE, "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))").in_formats(QuantFormat::ALL),
+    mutant("f16_logits_row", F32_ROW, "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))").in_formats(QuantFormat::ALL),
+    mutant("sg_f16_logits", SG_F32_1, "logits are rounded to f16", "Out(sums)", "Out(f16(sums))").in_formats(QuantFormat::ALL),
+    mutant("sg_f16_logits_4", SG_F32_4, "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))").in_formats(QuantFormat::ALL),
+    mutant("sg_f16_logits_8", SG_F32_8, "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))").in_formats(QuantFormat::ALL),
+    mutant("argmax_f16_logits", F32_ARGMAX, "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
     // several vectors
     mutant("batched_rows_unguarded", BATCHED_MM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < token_count()", "token < token_count()"),
     mutant("batched_units_unguarded", BATCHED_FFN, "units past the last are stored", "unit < u.packGridDimX && token < token_count()", "token < token_count()"),
@@ -499,14 +117,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("batched_first_tile", BATCHED, "every tile is the first", "return tile * 4u;", "return 0u;"),
     mutant("batched_output_stride", BATCHED_MM, "a token's outputs are stored one row further", "out[token * u.packGridDimX + row]", "out[token * (u.packGridDimX + 1u) + row]"),
     mutant("batched_ffn_output_stride", BATCHED_FFN, "a token's outputs are stored one unit further", "out[token * FFN_DIM + unit]", "out[token * (FFN_DIM + 1) + unit]"),
-    mutant("batched_tile_transposed", &["int4_matmul_batched_dyn"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
-    mutant("batched_gate_and_up_swapped", &["fused_ffn_batched_dyn"], "the gate is multiplied and the up projection gates", "sums[0][n][t], sums[0][n + 2u][t]", "sums[0][n + 2u][t], sums[0][n][t]"),
-    mutant("batched_gate_and_up_swapped_row", &["fused_ffn_batched_dyn_row_vec4", "fused_ffn_batched_dyn_row_texture"], "the gate is multiplied and the up projection gates", "gate[n][t], up[n][t]", "up[n][t], gate[n][t]"),
+    mutant("batched_tile_transposed", TREE_BATCHED_MM, "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
+    mutant("batched_gate_and_up_swapped", TREE_BATCHED_FFN, "the gate is multiplied and the up projection gates", "sums[0][n][t], sums[0][n + 2u][t]", "sums[0][n + 2u][t], sums[0][n][t]"),
+    mutant("batched_gate_and_up_swapped_row", ROW_BATCHED_FFN, "the gate is multiplied and the up projection gates", "gate[n][t], up[n][t]", "up[n][t], gate[n][t]"),
     mutant("batched_silu_is_sigmoid", BATCHED_FFN, "the gate is not multiplied", "Act(gate / (1.0 + exp(-gate)) * up)", "Act(1.0 / (1.0 + exp(-gate)) * up)"),
-    mutant("batched_tail_skipped", &["int4_matmul_batched_dyn"], "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
-    mutant("batched_tail_skipped_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
-    mutant("batched_f16_accumulator", &["int4_matmul_batched_dyn"], "sums of an invocation are rounded to f16", "sum[0] += dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "sum[0] = vec4<f32>(vec4<f16>(sum[0] + dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
-    mutant("batched_f16_accumulator_row", &["int4_matmul_batched_dyn_row_vec4", "int4_matmul_batched_dyn_row_texture"], "sums of an invocation are rounded to f16", "low_sums[0] += dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums[0] = vec4<f32>(vec4<f16>(low_sums[0] + dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_tail_skipped", TREE_BATCHED_MM, "what is left of K after whole strides is dropped", "i < u.K_PACKED / LOAD_WORDS; i += THREADS", "i < u.K_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
+    mutant("batched_tail_skipped_row", ROW_BATCHED_MM, "the last load of a row is dropped", "i < u.K_PACKED / LOAD_WORDS; i++", "i < u.K_PACKED / LOAD_WORDS - 1u; i++"),
+    mutant("batched_f16_accumulator", TREE_BATCHED_MM, "sums of an invocation are rounded to f16", "sum[0] += dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "sum[0] = vec4<f32>(vec4<f16>(sum[0] + dot_tokens(rows.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
+    mutant("batched_f16_accumulator_row", ROW_BATCHED_MM, "sums of an invocation are rounded to f16", "low_sums[0] += dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a);", "low_sums[0] = vec4<f32>(vec4<f16>(low_sums[0] + dot_tokens(low.x, i, u.K_PACKED, u.SCALES_PER_ROW, a)));"),
     mutant("batched_barrier_before_tree", TREE_BATCHED, "the tree starts before every sum is stored", "sums[at.tid] = sum;\n  workgroupBarrier();", "sums[at.tid] = sum;"),
     mutant("batched_barrier_in_tree", TREE_BATCHED, "a level of the tree starts before the one above is done", "sums[at.tid + width];\n    }\n    workgroupBarrier();", "sums[at.tid + width];\n    }"),
     mutant("batched_tree_starts_low", TREE_BATCHED, "half of the workgroup's sums is left out", "var width = THREADS / 2u", "var width = THREADS / 4u"),
@@ -523,9 +141,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("gemm_scale_missing", GEMM, "odd codes are not scaled", "odd_codes(word) * scale", "odd_codes(word)"),
     mutant("gemm_f16_weights", GEMM, "weights are staged in f16", "even_codes(word) * scale", "vec4<f32>(vec4<f16>(even_codes(word) * scale))"),
     mutant("gemm_f16_accumulator", GEMM, "sums are rounded to f16", "sums[0] += vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0));", "sums[0] = vec4<f32>(vec4<f16>(sums[0] + vec4<f32>(dot(w0, x0), dot(w1, x0), dot(w2, x0), dot(w3, x0))));"),
-    mutant("m4_scale_of_next_group", &["int4_matmul_batched_m4"], "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
-    mutant("m4_last_token_dropped", &["int4_matmul_batched_m4"], "the tile holds three tokens", "  return 4u;", "  return 3u;"),
-    mutant("m4_tile_transposed", &["int4_matmul_batched_m4"], "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
+    mutant("m4_scale_of_next_group", FOUR, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
+    mutant("m4_last_token_dropped", FOUR, "the tile holds three tokens", "  return 4u;", "  return 3u;"),
+    mutant("m4_tile_transposed", FOUR, "rows and tokens of a tile are exchanged", "sums[0][at.tid % 4u][at.tid / 4u]", "sums[0][at.tid / 4u][at.tid % 4u]"),
     // qkv_fused
     mutant("qkv_rope_sign", EVERY_QKV, "the rotation's sine has the wrong sign", "sums.x * turn.x - sums.y * turn.y", "sums.x * turn.x + sums.y * turn.y"),
     mutant("qkv_rope_transposed", EVERY_QKV, "neighbours are rotated, not halves", "vec2<u32>(p, p + HALF_ROTARY)", "vec2<u32>(2u * p, 2u * p + 1u)"),
@@ -544,20 +162,36 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("scratch_values_place", SCRATCH, "values are stored behind the keys", "v_out[rows.x - KV_DIM]", "v_out[rows.x]"),
     mutant("qkv_f16_accumulator_row", ROW_QKV, "sums of an invocation are rounded to f16", "low += dot_rows(low_rows, i, D_PACKED, D_SCALES, a);", "low = vec4<f32>(vec4<f16>(low + dot_rows(low_rows, i, D_PACKED, D_SCALES, a)));"),
     mutant("qkv_tail_skipped", STRIDED_D, "what is left of K after whole strides is dropped", "i < D_PACKED / LOAD_WORDS; i += THREADS", "i < D_PACKED / LOAD_WORDS / THREADS * THREADS; i += THREADS"),
-    mutant("qkv_tail_skipped_row", &["qkv_fused_row_vec4", "qkv_fused_row_texture", "fused_ffn_row_vec4", "fused_ffn_row_texture"], "the last load of a row is dropped", "i < D_PACKED / LOAD_WORDS; i++", "i < D_PACKED / LOAD_WORDS - 1u; i++"),
-    mutant("qkv_last_pairs_unguarded", &["qkv_fused"], "workgroups past the last pair store too", "  if (pair >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    mutant("qkv_tail_skipped_row", ROW_PAIRS, "the last load of a row is dropped", "i < D_PACKED / LOAD_WORDS; i++", "i < D_PACKED / LOAD_WORDS - 1u; i++"),
+    mutant("qkv_last_pairs_unguarded", TREE_QKV, "workgroups past the last pair store too", "  if (pair >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("qkv_last_pairs_unguarded_row", ROW_QKV, "pairs past the last are stored", "if (pairs[n] < u.packGridDimX) {", "if (true) {").equivalent("they stand for the last pair, a pair of values and so not rotated: its own result is stored again"),
     // fused_ffn
-    mutant("gate_and_up_swapped", &["fused_ffn"], "the gate multiplies silu of up", "silu(sums[0].x) * sums[0].y", "silu(sums[0].y) * sums[0].x"),
+    mutant("gate_and_up_swapped", TREE_FFN, "the gate multiplies silu of up", "silu(sums[0].x) * sums[0].y", "silu(sums[0].y) * sums[0].x"),
     mutant("gate_and_up_swapped_row", ROW_FFN, "the gate multiplies silu of up", "silu(gate[n]) * up[n]", "silu(up[n]) * gate[n]"),
     mutant("silu_without_negation", FFN, "silu of the wrong sign", "exp(-gate)", "exp(gate)"),
     mutant("silu_is_sigmoid", FFN, "the gate is left out of silu", "return gate / (1.0 + exp(-gate));", "return 1.0 / (1.0 + exp(-gate));"),
-    mutant("up_off_by_one", &["fused_ffn"], "up rows start one too early", "dot_load(unit + FFN_DIM,", "dot_load(unit + FFN_DIM - 1u,"),
+    mutant("up_off_by_one", TREE_FFN, "up rows start one too early", "dot_load(unit + FFN_DIM,", "dot_load(unit + FFN_DIM - 1u,"),
     mutant("up_off_by_one_row", FFN_DOT_ROWS, "up rows start one too early", "dot_rows(gate_rows + FFN_DIM,", "dot_rows(gate_rows + FFN_DIM - 1u,"),
-    mutant("ffn_f16_product", &["fused_ffn"], "both factors are rounded to f16 before they are multiplied", "Act(silu(sums[0].x) * sums[0].y)", "Act(silu(sums[0].x)) * Act(sums[0].y)"),
+    mutant("ffn_f16_product", TREE_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(sums[0].x) * sums[0].y)", "Act(silu(sums[0].x)) * Act(sums[0].y)"),
     mutant("ffn_f16_product_row", ROW_FFN, "both factors are rounded to f16 before they are multiplied", "Act(silu(gate[n]) * up[n])", "Act(silu(gate[n])) * Act(up[n])"),
-    mutant("ffn_last_units_unguarded", &["fused_ffn"], "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
+    mutant("ffn_last_units_unguarded", TREE_FFN, "workgroups past the last unit store too", "  if (unit >= u.packGridDimX) {\n    return;\n  }\n", ""),
     mutant("ffn_last_units_unguarded_row", ROW_FFN, "invocations past the last unit store too", "if (units[n] < u.packGridDimX) {", "if (units[n] < u.packGridDimX + THREADS) {"),
+    // fused_ffn_prologue
+    mutant("prologue_sign", PROLOGUE, "the delta is taken off", "residual[i] + delta[i]", "residual[i] - delta[i]").in_formats(QuantFormat::ALL),
+    mutant("prologue_without_delta", PROLOGUE, "the delta is left out", "residual[i] + delta[i]", "residual[i]"),
+    mutant("prologue_square_of_unrounded", PROLOGUE, "the mean square is of the sum before it is rounded", "let added = f32(sum_at(i));", "let added = f32(residual[i]) + f32(delta[i]);"),
+    mutant("prologue_normed_from_unrounded", PROLOGUE, "the sum is normalised before it is rounded", "Act(f32(sum_at(i)) * scale", "Act((f32(residual[i]) + f32(delta[i])) * scale"),
+    mutant("prologue_f16_accumulator", PROLOGUE, "squares are summed in f16", "sum += added * added;", "sum = f32(f16(sum + added * added));"),
+    mutant("prologue_gamma_plus_one", PROLOGUE, "gamma is taken as a difference to one", "* f32(gamma[i])", "* (1.0 + f32(gamma[i]))"),
+    mutant("prologue_eps_missing", PROLOGUE, "epsilon is left out", "+ RMS_EPS)", ")"),
+    mutant("prologue_mean", PROLOGUE, "the mean is over one element too many", "squares[0] / f32(D)", "squares[0] / f32(D + 1u)"),
+    mutant("prologue_squares_tail", TREE_PROLOGUE, "what is left of the squares after whole strides is dropped", "i < D; i += THREADS", "i < D / THREADS * THREADS; i += THREADS"),
+    mutant("prologue_copy_tail", WIDE_PROLOGUE, "what is left of the norm after whole strides is not stored", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
+    mutant("prologue_barrier_before_tree", WIDE_PROLOGUE, "the tree starts before every sum is stored", "squares[at.tid] = sum;\n  workgroupBarrier();", "squares[at.tid] = sum;"),
+    mutant("prologue_barrier_in_tree", WIDE_PROLOGUE, "a level of the tree starts before the one above is done", "squares[at.tid + width];\n    }\n    workgroupBarrier();", "squares[at.tid + width];\n    }"),
+    mutant("prologue_tree_starts_low", PROLOGUE, "half of the sums is left out", "squares[at.tid] = sum;\n  workgroupBarrier();\n  for (var width = THREADS / 2u", "squares[at.tid] = sum;\n  workgroupBarrier();\n  for (var width = THREADS / 4u"),
+    mutant("prologue_barrier_before_products", WIDE_PROLOGUE, "rows are multiplied before the whole norm is in workgroup memory", "    );\n  }\n  workgroupBarrier();", "    );\n  }"),
+    mutant("prologue_order", PROLOGUE, "two elements of the norm are exchanged", "normed_at(k, scale),\n      normed_at(k + 1u, scale),", "normed_at(k + 1u, scale),\n      normed_at(k, scale),"),
     // attention
     mutant("gqa_modulo", ATT, "queries share keys by modulo, not in groups", "head / GQA_GROUP", "head % KV_HEADS"),
     mutant("kv_head_offset", PLAIN_ATT, "heads are taken to lie side by side in a slot", "kv_head * HEAD_PAGE_STRIDE", "kv_head * HEAD_DIM"),
@@ -586,7 +220,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("pages_offset_ignored", ONE_QUERY, "the offset of the pages is left out", "return u32(u.pages_elem_offset);", "return 0u;"),
     mutant("int8_head_offset", INT8_ATT, "heads are taken to have one slot each", "kv_head * KV_SCALES_HEAD_STRIDE", "kv_head * 2u"),
     mutant("int8_slot_stride", INT8_ATT, "keys and values are taken to have one scale", "(position % PAGE_SIZE) * 2u", "(position % PAGE_SIZE)"),
-    mutant("int8_scales_offset_ignored", &["attention_int8", "attention_int8_row_vec4"], "the offset of the scales is left out", "return u32(u.scales_elem_offset);", "return 0u;"),
+    mutant("int8_scales_offset_ignored", ONE_INT8_QUERY, "the offset of the scales is left out", "return u32(u.scales_elem_offset);", "return 0u;"),
     mutant("int8_score_unscaled", INT8_ATT, "a score is of codes, not of keys", "return score * scale(at);", "return score;"),
     mutant("int8_score_of_value_scale", INT8_ATT, "a score has the scale of the values", "return score * scale(at);", "return score * scale(at + 1u);"),
     mutant("int8_value_of_key_scale", INT8_ATT, "values have the scale of the keys", "weight * scale(at + 1u)", "weight * scale(at)"),
@@ -626,7 +260,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("part_of_other_head", SPLIT, "parts are stored by part first", "(head * u.num_splits + part) * PARTIAL_LEN", "(head + part * HEADS) * PARTIAL_LEN"),
     mutant("partial_denominator_missing", SPLIT, "a part's denominator is not stored", "partials[at + 1u] = denominator;", "partials[at + 1u] = 1.0;"),
     mutant("partial_output_place", SPLIT, "outputs are stored one place too early", "partials[at + 2u + d * THREADS + tid]", "partials[at + 1u + d * THREADS + tid]"),
-    mutant("empty_part_not_returned", &["attention_splitk_row_vec4", "attention_row_vec4"], "an empty part is not left early", "  if (range.x >= range.y) {\n    store(head, wg.x, tid, EMPTY_MAX, 0.0, &merged);\n    return;\n  }\n", "").equivalent("the loop does not run, every maximum is EMPTY_MAX and every sum zero, so the same is stored after the merge"),
+    mutant("empty_part_not_returned", EMPTY_PARTS, "an empty part is not left early", "  if (range.x >= range.y) {\n    store(head, wg.x, tid, EMPTY_MAX, 0.0, &merged);\n    return;\n  }\n", "").equivalent("the loop does not run, every maximum is EMPTY_MAX and every sum zero, so the same is stored after the merge"),
     // attention by subgroup
     mutant("sg_score_unscaled", SG_ATT, "scores are not divided by the root of the head's width", "f32(q[first + d * THREADS + tid]) * u.sm_scale", "f32(q[first + d * THREADS + tid])"),
     mutant("sg_query_order", SG_ATT, "dimensions of the query are taken in the order of invocations", "q[first + d * THREADS + tid]", "q[first + tid * DIMS + d]"),
@@ -657,15 +291,18 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("mean_of_threads", NORMS, "the mean is over one element too many", "sums[0] / f32(D)", "sums[0] / f32(D + 1u)"),
     mutant("norm_barrier_before_tree", EVERY_NORM, "the tree starts before every sum is stored", "sums[tid] = sum;\n  workgroupBarrier();", "sums[tid] = sum;"),
     mutant("norm_barrier_in_tree", EVERY_NORM, "a level of the tree starts before the one above is done", "sums[tid + width];\n    }\n    workgroupBarrier();", "sums[tid + width];\n    }"),
-    mutant("norm_tail_skipped", &["rms_norm"], "what is left of a row after whole strides is not summed", "i < D; i += THREADS) {\n    let value", "i < D / THREADS * THREADS; i += THREADS) {\n    let value"),
-    mutant("add_norm_tail_skipped", &["add_norm"], "what is left of a row after whole strides is not stored", "i < D; i += THREADS) {\n    normed", "i < D / THREADS * THREADS; i += THREADS) {\n    normed"),
-    mutant("norm_f16_accumulator", &["rms_norm"], "squares are summed in f16", "sum += value * value;", "sum = f32(f16(sum + value * value));"),
-    mutant("add_norm_f16_accumulator", &["add_norm"], "squares are formed and summed in f16", "sum += f32(added) * f32(added);", "sum = f32(f16(sum + f32(added * added)));"),
+    mutant("norm_tail_skipped", RMS_NORM, "what is left of a row after whole strides is not summed", "i < D; i += THREADS) {\n    let value", "i < D / THREADS * THREADS; i += THREADS) {\n    let value"),
+    mutant("add_norm_tail_skipped", SUM_NORMS, "what is left of a row after whole strides is not stored", "i < D; i += THREADS) {\n    normed", "i < D / THREADS * THREADS; i += THREADS) {\n    normed"),
+    mutant("norm_f16_accumulator", RMS_NORM, "squares are summed in f16", "sum += value * value;", "sum = f32(f16(sum + value * value));"),
+    mutant("add_norm_f16_accumulator", SUM_NORMS, "squares are formed and summed in f16", "sum += f32(added) * f32(added);", "sum = f32(f16(sum + f32(added * added)));"),
     mutant("norm_last_tokens_unguarded", NORMS, "workgroups past the last token store too", "  if (token >= u.packGridDimX) {\n    return;\n  }\n", ""),
-    mutant("residual_sign", &["add_norm"], "the delta is taken off", "a[base + i] + b[base + i]", "a[base + i] - b[base + i]"),
-    mutant("residual_is_b", &["add_norm"], "the residual is stored without the delta", "residual[base + i] = added;", "residual[base + i] = b[base + i];"),
-    mutant("normed_from_unrounded", &["add_norm"], "the sum is normalised before it is rounded", "Act(f32(residual[base + i]) * scale", "Act((f32(a[base + i]) + f32(b[base + i])) * scale"),
-    mutant("square_of_unrounded", &["add_norm"], "the mean square is of the sum before it is rounded", "sum += f32(added) * f32(added);", "let exact = f32(a[base + i]) + f32(b[base + i]);\n    sum += exact * exact;"),
+    mutant("residual_sign", ADD_NORM, "the delta is taken off", "a[i] + b[i]", "a[i] - b[i]"),
+    mutant("residual_is_b", SUM_NORMS, "the residual is stored without the delta", "residual[base + i] = added;", "residual[base + i] = b[base + i];"),
+    mutant("normed_from_unrounded", ADD_NORM, "the sum is normalised before it is rounded", "Act(f32(residual[base + i]) * scale", "Act((f32(a[base + i]) + f32(b[base + i])) * scale"),
+    mutant("square_of_unrounded", ADD_NORM, "the mean square is of the sum before it is rounded", "sum += f32(added) * f32(added);", "let exact = f32(a[base + i]) + f32(b[base + i]);\n    sum += exact * exact;"),
+    mutant("third_addend_dropped", ADD3_NORM, "the second delta is left out", "(a[i] + b[i]) + c[i]", "a[i] + b[i]"),
+    mutant("sum_order", ADD3_NORM, "the deltas are added to each other first", "(a[i] + b[i]) + c[i]", "a[i] + (b[i] + c[i])"),
+    mutant("sum_rounded_once", ADD3_NORM, "the first sum is not rounded", "(a[i] + b[i]) + c[i]", "Act(f32(a[i]) + f32(b[i]) + f32(c[i]))"),
     // qk_norm, qk_norm_rope_append
     mutant("head_mean_of_threads", HEAD_NORMS, "the mean is over the workgroup, not over the head", "sums[0] / f32(HEAD_DIM)", "sums[0] / f32(THREADS)"),
     mutant("head_norm_dropped", HEAD_NORMS, "heads are multiplied by gamma alone", "let scale = inverseSqrt(sums[0] / f32(HEAD_DIM) + RMS_EPS);", "let scale = 1.0;"),
@@ -698,9 +335,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("embedding_byte_order", EMBEDDING, "codes are taken from the high end of a word", "8u * (k % 4u)", "8u * (3u - k % 4u)").in_formats(EIGHT_BITS),
     mutant("embedding_straddle", EMBEDDING, "the bits of a code in the next word are lost", "shift > 29u", "shift > 31u").in_formats(THREE_BITS),
     mutant("embedding_row_of_bytes", EMBEDDING, "codes begin at whole bytes", "let shift = k * 3u % 32u;", "let shift = k * 3u % 32u / 8u * 8u;").in_formats(THREE_BITS),
-    mutant("embedding_zero_point_7", EMBEDDING, "codes are centred on 7, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
-    mutant("embedding_zero_point_127", EMBEDDING, "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
-    mutant("embedding_zero_point_8", EMBEDDING, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(WIDE_SCALES),
     mutant("embedding_bias_scaled", EMBEDDING, "the bias is taken for a zero point", "Act(scales[at]) + Act(biases[at])", "(Act(scales[at]) + Act(biases[at]))").in_formats(AFFINE),
     mutant("embedding_scale_group", EMBEDDING, "the last weight of a group has the next group's scale", "k / GROUP_SIZE", "(k + 1u) / GROUP_SIZE").in_formats(QuantFormat::ALL),
     mutant("embedding_first_id", EMBEDDING, "every token is the first", "ids[i / D]", "ids[0]"),
@@ -718,9 +352,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("rope_values_place", ROPE, "values are stored a row too far", "v_out[token * KV_DIM + row - Q_DIM - KV_DIM]", "v_out[token * KV_DIM + row - Q_DIM]"),
     mutant("rope_on_values", ROPE, "the first head of values is taken for a key", "  if (row >= Q_DIM + KV_DIM) {", "  if (row >= Q_DIM + KV_DIM + HEAD_DIM) {"),
     mutant("rope_unguarded", ROPE, "invocations past the last element store too", " || i >= u32(u.seq_len) * QKV_DIM", ""),
-    mutant("turn_unreduced", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
-    mutant("rope_values_unscaled", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "rotated values are not scaled", "ROPE_ATTENTION_FACTOR * vec2<f32>", "vec2<f32>"),
-    mutant("sine_and_cosine_swapped", &["rope", "qkv_fused", "qkv_fused_row_vec4", "qkv_fused_row_texture", "qk_norm_rope_append"], "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
+    mutant("turn_unreduced", ROTATION, "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
+    mutant("sine_and_cosine_swapped", ROTATION, "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
+    mutant("rope_values_unscaled", ROTATION, "rotated values are not scaled", "ROPE_ATTENTION_FACTOR * vec2<f32>", "vec2<f32>"),
     // kv_append
     mutant("append_padding", KV_APPEND, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),
     mutant("append_page_off_by_one", KV_APPEND, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),

@@ -8,7 +8,7 @@
 
 use crate::support;
 use harness::cases::{self, Bench, Case, DRAWN, SEED};
-use kernels::Role;
+use kernels::{Elem, Role};
 use proptest::test_runner::{Config, RngSeed};
 use std::collections::BTreeSet;
 
@@ -32,8 +32,11 @@ fn every_case(test: &str, role: Role) {
     };
     let at_size = support::subgroup_size(&gpu).is_some();
     let of_role = |case: &Case| {
-        let of_size = case.variant().uses_subgroups() && case.is_drawn();
-        case.variant().role == role && (!at_size || of_size)
+        let variant = case.variant();
+        // A size has a part in sums, whatever the types of their terms are.
+        let few_types = variant.in_base_format() || variant.elem.max(variant.out) == Elem::F16;
+        let of_size = variant.uses_subgroups() && few_types && case.is_drawn();
+        variant.role == role && (!at_size || of_size)
     };
     let mut missing = BTreeSet::new();
     for case in cases::all().filter(of_role) {
@@ -90,8 +93,10 @@ roles! {
     int4_matmul: Int4Matmul,
     int4_matmul_moe: Int4MatmulMoe,
     fused_ffn: FusedFfn,
+    fused_ffn_prologue: FusedFfnPrologue,
     silu_mul: SiluMul,
     add_norm: AddNorm,
+    add3_norm: Add3Norm,
     kv_append: KvAppend,
     kv_quantize_int8: KvQuantizeInt8,
     rope: Rope,
@@ -101,7 +106,7 @@ roles! {
 }
 
 #[test]
-fn ids_are_unique_and_an_unknown_one_lists_them_all() {
+fn ids_are_unique_and_an_unknown_one_names_the_nearest() {
     let ids: Vec<String> = cases::all().map(|case| case.id()).collect();
     let unique: BTreeSet<&String> = ids.iter().collect();
     assert_eq!(unique.len(), ids.len(), "ids");
@@ -109,5 +114,5 @@ fn ids_are_unique_and_an_unknown_one_lists_them_all() {
         .expect_err("a slip")
         .to_string();
     assert!(error.contains("did you mean `rope/rope/drawn`?"), "{error}");
-    assert!(ids.iter().all(|id| error.contains(id)), "{error}");
+    assert!(error.len() < 500, "no list of every case: {error}");
 }

@@ -8,10 +8,13 @@ use crate::support;
 use std::process::Command;
 
 /// The tests of roles that have such kernels.
-const ROLES: [&str; 6] = [
+const ROLES: [&str; 9] = [
     "cases::int4_matmul",
+    "cases::int4_matmul_moe",
     "cases::qkv_fused",
+    "cases::qkv_fused_scratch",
     "cases::fused_ffn",
+    "cases::fused_ffn_prologue",
     "cases::attention",
     "cases::attention_splitk",
     "cases::argmax",

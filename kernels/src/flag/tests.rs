@@ -107,6 +107,15 @@ fn a_family_follows_its_flag_and_a_choice_without_its_need_is_an_error() {
         ["vec4qkv is off: qkvtile excludes it"],
         "said so"
     );
+    let both = choices(&["vec4aff", "vec4affw"]);
+    let error = Settings::resolve(&gpu, &both).expect_err("two loads");
+    assert!(error.to_string().contains("exclude each other"), "{error}");
+    let wider = Settings::resolve(&gpu, &choices(&["vec4affw"])).expect("a default gives way");
+    assert_eq!(
+        wider.notes,
+        ["vec4aff is off: vec4affw excludes it"],
+        "said so"
+    );
 }
 
 #[test]

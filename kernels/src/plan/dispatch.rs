@@ -29,6 +29,8 @@ pub enum Activation {
     Residual(u8),
     /// Output of the o or down projection, `[T, D]`.
     Delta,
+    /// Output of the down projection where that of o is still to be added, `[T, D]`.
+    FfnDelta,
     /// Projection on its own, `[T, Q + 2 KV]`; the norm of heads changes it in place.
     Qkv,
     /// Rotated query, `[T, Q]`.
@@ -152,6 +154,7 @@ impl Activation {
             Self::Normed
             | Self::Residual(_)
             | Self::Delta
+            | Self::FfnDelta
             | Self::Qkv
             | Self::Q
             | Self::K
@@ -172,7 +175,9 @@ pub fn activation_len(
     tokens: usize,
 ) -> usize {
     let of_token = match activation {
-        Activation::Normed | Activation::Residual(_) | Activation::Delta => spec.hidden_size,
+        Activation::Normed | Activation::Residual(_) | Activation::Delta | Activation::FfnDelta => {
+            spec.hidden_size
+        }
         Activation::Qkv => spec.qkv_dim(),
         Activation::Q | Activation::Attention => spec.q_dim(),
         Activation::K | Activation::V => spec.kv_dim(),

@@ -4,13 +4,20 @@ use super::*;
 use crate::{flag, models, role::Access};
 
 fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
-    let spec = models::find(model).expect("registered");
+    plan_of(&registered(model), choices, features)
+}
+
+fn registered(model: &str) -> ModelSpec {
+    models::find(model).expect("registered")
+}
+
+fn plan_of(spec: &ModelSpec, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
     let mut chosen = flag::Choices::new();
     for choice in choices {
         flag::parse_choice(choice, &mut chosen).expect("a valid choice");
     }
     let settings = Settings::resolve(features, &chosen).expect("no conflict");
-    Plan::build(&spec, &settings, features, Phase::Decode)
+    Plan::build(spec, &settings, features, Phase::Decode)
 }
 
 #[test]
@@ -25,20 +32,29 @@ fn published_dispatch_totals() {
         ("qwen3-4b", &["splitk=0"], 292),
         ("qwen3-4b", &["splitk=0", "fuseqk=0"], 364),
         ("phi3-mini", &["kv8=1"], 260),
+        ("phi3-mini", &["fuseprologue=1"], 228),
+        ("phi3-mini", &["splitk=0", "fuseprologue=1"], 196),
         ("smollm2-135m", &["kv8=1"], 244),
         ("qwen3-4b", &["kv8=1"], 364),
     ] {
-        let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
-        assert_eq!(plan.dispatches_per_token(), expected, "{model} {choices:?}");
-        let totals = plan.totals();
-        assert_eq!(totals.by_role.values().sum::<u32>(), expected, "by role");
+        for &format in QuantFormat::ALL {
+            let spec = ModelSpec {
+                format,
+                ..registered(model)
+            };
+            let plan = plan_of(&spec, choices, &Features::PUBLISHED).expect("a plan");
+            let found = plan.dispatches_per_token();
+            assert_eq!(found, expected, "{model} {choices:?} {format}");
+            let totals = plan.totals();
+            assert_eq!(totals.by_role.values().sum::<u32>(), expected, "by role");
+        }
     }
 }
 
 /// Flags that choose the form of a kernel; the others choose the dispatches.
-const FORM_FLAGS: [&str; 14] = [
+const FORM_FLAGS: [&str; 15] = [
     "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "matmul", "vec4", "vec4h",
-    "vec4aff", "vec4qkv", "qkvtile", "logits",
+    "vec4aff", "vec4affw", "vec4qkv", "qkvtile", "logits",
 ];
 
 /// Every value of a flag, as it is typed.
@@ -65,26 +81,49 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             "phi3-mini",
             &["splitk=8"][..],
             260,
-            &["vec4h=1", "vec4aff=1"][..],
+            &["vec4h=1", "vec4aff=1", "vec4affw=1"][..],
         ),
-        ("phi3-mini", &["splitk=0"], 228, &["vec4h=1", "vec4aff=1"]),
+        (
+            "phi3-mini",
+            &["splitk=0"],
+            228,
+            &["vec4h=1", "vec4aff=1", "vec4affw=1"],
+        ),
         (
             "qwen3-4b",
             &["splitk=8"],
             328,
-            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+            &[
+                "sgqkv=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4qkv=1",
+                "qkvtile=1",
+            ],
         ),
         (
             "qwen3-4b",
             &["splitk=0"],
             292,
-            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+            &[
+                "sgqkv=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4qkv=1",
+                "qkvtile=1",
+            ],
         ),
         (
             "qwen3-4b",
             &["splitk=0", "fuseqk=0"],
             364,
-            &["sgqkv=1", "vec4aff=1", "vec4qkv=1", "qkvtile=1"],
+            &[
+                "sgqkv=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4qkv=1",
+                "qkvtile=1",
+            ],
         ),
     ] {
         for features in [Features::PUBLISHED, cpu] {
@@ -123,8 +162,8 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
 }
 
 /// The forms of one model's dispatches, by role, in the order of the plan.
-fn forms(model: &str, choices: &[&str]) -> Vec<String> {
-    let plan = plan(model, choices, &Features::PUBLISHED).expect("a plan");
+fn forms(spec: &ModelSpec, choices: &[&str]) -> Vec<String> {
+    let plan = plan_of(spec, choices, &Features::PUBLISHED).expect("a plan");
     let mut ids: Vec<String> = Vec::new();
     for dispatch in &plan.dispatches {
         let id = dispatch.variant.id();
@@ -137,7 +176,7 @@ fn forms(model: &str, choices: &[&str]) -> Vec<String> {
 
 #[test]
 fn flags_select_the_published_forms() {
-    let phi3 = |choices: &[&str]| forms("phi3-mini", choices);
+    let phi3 = |choices: &[&str]| forms(&registered("phi3-mini"), choices);
     let tiled = [
         "embedding",
         "qkv_fused_sg_vec4",
@@ -162,7 +201,7 @@ fn flags_select_the_published_forms() {
     }
     // 2560 and 4096 and 9728: D, Q and F of Qwen3-4B.
     let widths = ["int4_matmul_tiled_vec4h", "int4_matmul_tiled_vec4"];
-    let found = forms("qwen3-4b", &[]);
+    let found = forms(&registered("qwen3-4b"), &[]);
     assert!(
         widths.iter().all(|w| found.iter().any(|id| id == w)),
         "{found:?}"
@@ -192,6 +231,85 @@ fn flags_select_the_published_forms() {
     );
 }
 
+/// Forms of Phi-3's size in a format, and its 4-bit affine words.
+#[test]
+fn flags_select_the_same_forms_in_every_format() {
+    for &format in QuantFormat::ALL {
+        let spec = ModelSpec {
+            format,
+            ..registered("phi3-mini")
+        };
+        let suffix = match format {
+            QuantFormat::Q4f16_1 => String::new(),
+            _ => format!("_{format}"),
+        };
+        let wide = match format {
+            QuantFormat::Affine3G64 => "",
+            _ if format.is_affine() => "_vec4h",
+            _ => "_vec4",
+        };
+        let affine = format.is_affine();
+        for (choices, forms_by_role) in [
+            (
+                &[][..],
+                [
+                    "qkv_fused_sg_vec4",
+                    "int4_matmul_tiled$",
+                    "fused_ffn_tiled_sg",
+                ],
+            ),
+            (&["sg=0"], ["qkv_fused", "int4_matmul$", "fused_ffn"]),
+            (
+                &["rowwise=1"],
+                [
+                    "qkv_fused_row_vec4",
+                    "int4_matmul_row_vec4",
+                    "fused_ffn_row_vec4",
+                ],
+            ),
+            (
+                &["matmul=tiled8", "qkvtile=1"],
+                [
+                    "qkv_fused_tiled_sg",
+                    "int4_matmul_tiled8$",
+                    "fused_ffn_tiled_sg",
+                ],
+            ),
+            (
+                &["matmul=scalar", "vec4qkv=0", "sgffn=0"],
+                ["qkv_fused_sg", "int4_matmul_sg$", "fused_ffn"],
+            ),
+            (
+                &["vec4=0", "kv8=1"],
+                [
+                    "qkv_fused_scratch_sg_vec4",
+                    "int4_matmul_tiled",
+                    "fused_ffn_tiled_sg",
+                ],
+            ),
+        ] {
+            let found = forms(&spec, choices);
+            for form in ["embedding"].iter().chain(&forms_by_role) {
+                let id = format!("{}{suffix}", form.replace('$', wide));
+                assert!(found.contains(&id), "{choices:?}: {id} of {found:?}");
+            }
+            assert_eq!(found.len(), 4, "{choices:?}: {found:?}");
+        }
+        let head = format!("int4_matmul_f32_tiled{wide}{suffix}");
+        let found = forms(&spec, &["logits=f32"]);
+        assert!(found.contains(&head), "{head} of {found:?}");
+        let refused = |choice: &str| plan_of(&spec, &[choice], &Features::PUBLISHED).is_err();
+        assert_eq!(refused("vec4=1"), affine, "{format}");
+        assert_eq!(refused("vec4affw=1"), !affine, "{format}");
+        assert_eq!(refused("vec4aff=1"), wide != "_vec4h", "{format}");
+        if affine {
+            let found = forms(&spec, &["vec4affw=1"]);
+            let id = format!("int4_matmul_tiled_vec4{suffix}");
+            assert!(found.contains(&id), "{id} of {found:?}");
+        }
+    }
+}
+
 #[test]
 fn phi3_reads_2_09_gb_per_token() {
     let plan = plan("phi3-mini", &[], &Features::PUBLISHED).expect("a plan");
@@ -215,6 +333,7 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 ("qwen3-4b", "fuseqk=0"),
                 ("qwen3-4b", "fuseqk=1"),
                 ("smollm2-135m", "kv8=1"),
+                ("smollm2-135m", "fuseprologue=1"),
                 ("qwen3-4b", "kv8=1"),
             ] {
                 let spec = models::find(model).expect("registered");
@@ -494,7 +613,7 @@ fn no_dispatch_reads_and_writes_one_buffer() {
     let mut dispatches = 0;
     for spec in models::registry() {
         for features in [Features::PUBLISHED, cpu] {
-            for choice in ["splitk=0", "splitk=8", "fuseqk=0"] {
+            for choice in ["splitk=0", "splitk=8", "fuseqk=0", "fuseprologue=1"] {
                 let mut chosen = flag::Choices::new();
                 flag::parse_choice(choice, &mut chosen).expect("a valid choice");
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");

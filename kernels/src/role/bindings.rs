@@ -313,6 +313,20 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::FusedFfnPrologue => {
+            const {
+                &[
+                    read_write("out", Activation, "[F]"),
+                    read("residual", Activation, "[D]"),
+                    read("delta", Activation, "[D]"),
+                    read("gamma", Activation, "[D]"),
+                    read("scales", Scale, "[2F, D/32]"),
+                    read("weights", Packed, "[2F, D/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[2F, D/32]"),
+                ]
+            }
+        }
         Role::SiluMul => {
             const {
                 &[
@@ -327,6 +341,19 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 &[
                     read("a", Activation, "[T, D]"),
                     read("b", Activation, "[T, D]"),
+                    read("gamma", Activation, "[D]"),
+                    read_write("normed", Activation, "[T, D]"),
+                    read_write("residual", Activation, "[T, D]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::Add3Norm => {
+            const {
+                &[
+                    read("a", Activation, "[T, D]"),
+                    read("b", Activation, "[T, D]"),
+                    read("c", Activation, "[T, D]"),
                     read("gamma", Activation, "[D]"),
                     read_write("normed", Activation, "[T, D]"),
                     read_write("residual", Activation, "[T, D]"),
@@ -424,7 +451,11 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
         Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
             const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
         }
-        Role::RmsNorm | Role::FusedFfn | Role::AddNorm => const { &[u32_field("packGridDimX")] },
+        Role::RmsNorm
+        | Role::FusedFfn
+        | Role::FusedFfnPrologue
+        | Role::AddNorm
+        | Role::Add3Norm => const { &[u32_field("packGridDimX")] },
         Role::QkvFused => {
             const {
                 &[

@@ -43,10 +43,15 @@ pub enum Role {
     Int4MatmulMoe,
     /// `silu(Wg x) * (Wu x)`.
     FusedFfn,
+    /// The same of `x = rms_norm(residual + delta)`, which every workgroup makes for
+    /// itself; neither the sum nor the norm is stored.
+    FusedFfnPrologue,
     /// `silu(gate) * up` of projections that are there already.
     SiluMul,
     /// `residual = a + b; normed = rms_norm(residual)`.
     AddNorm,
+    /// `residual = (a + b) + c; normed = rms_norm(residual)`.
+    Add3Norm,
     /// Stores rotated keys and values into their pages (prefill).
     KvAppend,
     /// Quantises rotated keys and values to int8 into their pages.
@@ -77,8 +82,10 @@ impl Role {
         Self::Int4Matmul,
         Self::Int4MatmulMoe,
         Self::FusedFfn,
+        Self::FusedFfnPrologue,
         Self::SiluMul,
         Self::AddNorm,
+        Self::Add3Norm,
         Self::KvAppend,
         Self::KvQuantizeInt8,
         Self::Rope,
@@ -103,8 +110,10 @@ impl Role {
             Self::Int4Matmul => "int4_matmul",
             Self::Int4MatmulMoe => "int4_matmul_moe",
             Self::FusedFfn => "fused_ffn",
+            Self::FusedFfnPrologue => "fused_ffn_prologue",
             Self::SiluMul => "silu_mul",
             Self::AddNorm => "add_norm",
+            Self::Add3Norm => "add3_norm",
             Self::KvAppend => "kv_append",
             Self::KvQuantizeInt8 => "kv_quantize_int8",
             Self::Rope => "rope",
@@ -112,6 +121,11 @@ impl Role {
             Self::QkNormRopeAppend => "qk_norm_rope_append",
             Self::Argmax => "argmax",
         }
+    }
+
+    /// Whether it is `y = W x` and nothing else.
+    pub const fn is_product(self) -> bool {
+        matches!(self, Self::Int4Matmul | Self::Int4MatmulMoe)
     }
 
     /// How the keys and values are cached that it reads or stores; `None` where it
@@ -134,8 +148,10 @@ impl Role {
             | Self::Int4Matmul
             | Self::Int4MatmulMoe
             | Self::FusedFfn
+            | Self::FusedFfnPrologue
             | Self::SiluMul
             | Self::AddNorm
+            | Self::Add3Norm
             | Self::Rope
             | Self::QkNorm
             | Self::Argmax => None,

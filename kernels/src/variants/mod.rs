@@ -163,9 +163,6 @@ impl Form {
         if !self.role.bindings().iter().any(reads) {
             return &[];
         }
-        if self.reduce == Reduce::Subgroup || self.out != Elem::F16 {
-            return &[QuantFormat::Q4f16_1];
-        }
         match self.load {
             // It stages codes of four bits and has no place for a bias.
             Load::Vec4 if self.reduce == Reduce::Gemm => &[QuantFormat::Q4f16_1],
@@ -233,6 +230,9 @@ pub const FORMS: &[Form] = &[
     form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
+    subgroup(Role::QkvFusedScratch, Tile::One, Load::Word),
+    subgroup(Role::QkvFusedScratch, Tile::One, Load::Vec4),
+    subgroup(Role::QkvFusedScratch, Tile::Two, Load::Word),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     subgroup(Role::Attention, Tile::One, Load::Word),
@@ -263,6 +263,8 @@ pub const FORMS: &[Form] = &[
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
+    subgroup(Role::Int4MatmulMoe, Tile::Four, Load::Word),
+    subgroup(Role::Int4MatmulMoe, Tile::Four, Load::Vec2),
     batched(
         Batch::Four,
         form(Role::Int4Matmul, Reduce::Tree, Load::Word),
@@ -287,6 +289,10 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
     subgroup(Role::FusedFfn, Tile::Four, Load::Word),
+    form(Role::FusedFfnPrologue, Reduce::Tree, Load::Word),
+    form(Role::FusedFfnPrologue, Reduce::Row, Load::Vec4),
+    form(Role::FusedFfnPrologue, Reduce::Row, Load::Texture),
+    subgroup(Role::FusedFfnPrologue, Tile::Four, Load::Word),
     batched(
         Batch::Dynamic,
         form(Role::FusedFfn, Reduce::Tree, Load::Word),
@@ -301,6 +307,7 @@ pub const FORMS: &[Form] = &[
     ),
     form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
+    form(Role::Add3Norm, Reduce::Tree, Load::Word),
     form(Role::KvAppend, Reduce::Elementwise, Load::Word),
     form(Role::KvQuantizeInt8, Reduce::Tree, Load::Word),
     form(Role::Rope, Reduce::Elementwise, Load::Word),
@@ -427,7 +434,7 @@ impl Variant {
             (Reduce::Row, _) => "_row",
             (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
-            (Reduce::Subgroup, Tile::Four) if self.role == Role::Int4Matmul => "_tiled",
+            (Reduce::Subgroup, Tile::Four) if self.role.is_product() => "_tiled",
             (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
             (Reduce::Subgroup, Tile::Eight) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
@@ -456,13 +463,12 @@ impl Variant {
             | Role::QkvFusedScratch
             | Role::Int4Matmul
             | Role::Int4MatmulMoe
-            | Role::FusedFfn => match self.reduce {
+            | Role::FusedFfn
+            | Role::FusedFfnPrologue => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
                 // Published: two subgroups of 32.
-                Reduce::Subgroup if self.role == Role::QkvFused && self.load == Load::Word => {
-                    TREE_THREADS
-                }
+                Reduce::Subgroup if self.projects() && self.load == Load::Word => TREE_THREADS,
                 Reduce::Subgroup => SUBGROUP_THREADS,
             },
             Role::Attention
@@ -481,6 +487,7 @@ impl Variant {
             | Role::RmsNorm
             | Role::SiluMul
             | Role::AddNorm
+            | Role::Add3Norm
             | Role::KvAppend
             | Role::Rope
             | Role::Argmax => WIDE_THREADS,
@@ -501,11 +508,17 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.outputs(),
             (Reduce::Gemm, _) => GEMM_TILE,
-            (Reduce::Row, Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn) => {
-                ROW_THREADS * ROWS_PER_INVOCATION / 2
-            }
+            (
+                Reduce::Row,
+                Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn | Role::FusedFfnPrologue,
+            ) => ROW_THREADS * ROWS_PER_INVOCATION / 2,
             (Reduce::Row, _) => ROW_THREADS * ROWS_PER_INVOCATION,
         }
+    }
+
+    /// Whether it is the fused projection, to pages or to buffers of its own.
+    pub fn projects(&self) -> bool {
+        matches!(self.role, Role::QkvFused | Role::QkvFusedScratch)
     }
 
     /// Whether it multiplies several vectors.
@@ -535,13 +548,25 @@ impl Variant {
         }
     }
 
-    /// Bytes of workgroup memory that grow with `k`, the activations of a row.
+    /// Whether its workgroups keep the activations of a row in their memory.
+    pub fn shares_activations(&self) -> bool {
+        let tiled = self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup;
+        tiled || self.role == Role::FusedFfnPrologue
+    }
+
+    /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
     fn shared_bytes(&self, k: usize) -> usize {
-        if self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup {
-            k * self.elem.bytes() + SUBGROUP_THREADS * size_of::<[f32; 8]>()
-        } else {
-            0
+        if !self.shares_activations() {
+            return 0;
         }
+        let sums = match self.reduce {
+            Reduce::Subgroup => size_of::<[f32; 8]>(),
+            Reduce::Tree => size_of::<[f32; 2]>(),
+            Reduce::Elementwise | Reduce::Row | Reduce::Gemm => 0,
+        };
+        let normalises = self.role == Role::FusedFfnPrologue;
+        let squares = if normalises { size_of::<f32>() } else { 0 };
+        k * self.elem.bytes() + self.threads() * (sums + squares)
     }
 
     /// Whether it reads or writes a cache of int8 codes.
@@ -574,6 +599,14 @@ impl Variant {
         }
         if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
+        }
+        let buffers = self.storage_bindings();
+        let buffers = buffers.filter(|binding| !self.in_texture(binding)).count();
+        if buffers > features.max_storage_buffers as usize {
+            return Err(format!(
+                "binds {buffers} storage buffers, this adapter allows {}",
+                features.max_storage_buffers
+            ));
         }
         let step = self.k_step();
         if !k.is_multiple_of(step) {

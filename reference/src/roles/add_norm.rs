@@ -3,7 +3,6 @@
 use super::rms_norm;
 use crate::bounds::{Accumulation, Store};
 use crate::{Expected, Numerics};
-use kernels::Elem;
 
 /// The role's two outputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,11 +50,7 @@ pub fn expected(
     sum: Accumulation,
     store: Store,
 ) -> AddNorm<Expected> {
-    let elem = match store {
-        Store::F32 => Elem::F32,
-        Store::F16 | Store::F16Either => Elem::F16,
-    };
-    let numerics = Numerics::Faithful(elem);
+    let numerics = Numerics::Faithful(store.elem());
     let value = compute(delta, residual, gamma, eps, numerics).residual;
     let normed = rms_norm::expected(&value, gamma, eps, sum, store);
     let limit = vec![0.0; value.len()];

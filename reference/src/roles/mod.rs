@@ -7,6 +7,7 @@
 //! panic with a message; what a user or a checkpoint can get wrong (a token id,
 //! a page table) is a [`RoleError`].
 
+pub mod add3_norm;
 pub mod add_norm;
 pub mod argmax;
 pub mod attention;
@@ -14,6 +15,7 @@ pub mod attention_combine;
 pub mod attention_splitk;
 pub mod embedding;
 pub mod fused_ffn;
+pub mod fused_ffn_prologue;
 pub mod int4_matmul;
 pub mod int4_matmul_moe;
 pub mod kv_append;

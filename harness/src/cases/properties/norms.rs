@@ -80,6 +80,30 @@ pub(super) fn add_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> R
     })
 }
 
+pub(super) fn add3_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let third = select(&Kind::ALL[..]);
+    draw.judge(
+        bench,
+        variant,
+        (rows(), third),
+        |bench, variant, (case, third)| {
+            let ([a, b], gamma) = case.operands();
+            let mut values = Values(case.seed.wrapping_add(1));
+            let rows = (0..case.tokens).flat_map(|_| values.activations(case.d, *third, 1.0));
+            let c: Vec<f32> = rows.collect();
+            bench.max_groups = case.max_groups;
+            let addends = [&a[..], &b, &c];
+            require(cases::add3_norm(
+                bench,
+                variant,
+                &case.spec(),
+                addends,
+                &gamma,
+            ))
+        },
+    )
+}
+
 /// Rows of the fused projection of `tokens` tokens, and the gammas of its heads.
 fn projections(
     spec: &ModelSpec,

@@ -1,0 +1,354 @@
+//! `check`: every kernel on its cases and a model against the reference, or one case,
+//! or another implementation's outputs.
+
+use super::{
+    ModelArgs, answer,
+    cases::{golden_folder, run_case},
+    choices,
+};
+use crate::{
+    cases::{self, Reasoned, VariantCases},
+    check::{self, Check},
+    device::Gpu,
+    engine::{Engine, every},
+    golden,
+};
+use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// A flag's value; repeatable
+    #[arg(long = "flag", value_name = "FLAG=VALUE")]
+    flags: Vec<String>,
+    /// Greedy tokens compared after the prompt
+    #[arg(long, default_value_t = 16)]
+    tokens: usize,
+    /// One half alone: every kernel on its cases, or the model with its plan's kernels
+    #[arg(long, value_enum)]
+    only: Option<Half>,
+    /// One kernel alone, on its cases
+    #[arg(
+        long,
+        value_name = "VARIANT",
+        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "only"]
+    )]
+    variant: Option<String>,
+    /// Compare reference and GPU with the outputs in this folder: an MLC or MLX
+    /// checkpoint and `expected.safetensors`
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["model", "weights", "prompt", "seed", "tokens", "only", "variant"]
+    )]
+    golden: Option<PathBuf>,
+    /// Run one case of one kernel, ROLE/VARIANT/PROPERTY, drawn from --seed
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "golden", "only", "variant"]
+    )]
+    case: Option<String>,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+/// What a check without a case and without golden outputs is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Half {
+    /// Every kernel on its cases
+    Kernels,
+    /// The model, dispatch by dispatch and by its logits and tokens
+    Model,
+}
+
+pub(super) fn run(args: &CheckArgs) -> Result<u8> {
+    if let Some(id) = &args.case {
+        let ModelArgs { seed, adapter, .. } = &args.model;
+        return run_case(id, *seed, adapter.as_deref(), args.model.json);
+    }
+    let choices = choices(&args.flags)?;
+    if let Some(dir) = &args.golden {
+        return run_golden(dir, &choices, &args.model);
+    }
+    let one: Option<Variant> = args.variant.as_deref().map(str::parse).transpose()?;
+    models::find(args.model.id())?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?;
+    let mut all = Answer::new(&gpu, args.model.seed);
+    // The model first: what is wrong with its arguments is said at once.
+    if args.only != Some(Half::Kernels) && one.is_none() {
+        all.model(args, &settings)?;
+    }
+    if args.only != Some(Half::Model) {
+        all.kernels(&one.map_or_else(|| VARIANTS.clone(), |variant| vec![variant]));
+    }
+    answer(args.model.json, &all.document(), &all.text())?;
+    Ok(u8::from(all.failed() > 0))
+}
+
+/// What was compared, and what came of it.
+struct Answer<'g> {
+    gpu: &'g Gpu,
+    seed: u64,
+    /// Of the model.
+    checks: Vec<Check>,
+    /// Its names and settings.
+    header: Value,
+    /// Its published name.
+    title: String,
+    /// Of the kernels.
+    variants: Vec<VariantCases>,
+}
+
+impl<'g> Answer<'g> {
+    fn new(gpu: &'g Gpu, seed: u64) -> Self {
+        Self {
+            gpu,
+            seed,
+            checks: vec![],
+            header: Value::Null,
+            title: String::new(),
+            variants: vec![],
+        }
+    }
+
+    fn model(&mut self, args: &CheckArgs, settings: &Settings) -> Result<()> {
+        args.model.require_plan(settings, &self.gpu.features)?;
+        let (weights, prompt) = args.model.load(args.tokens)?;
+        let context = prompt.ids.len() + args.tokens + 1;
+        let mut engine = Engine::new(self.gpu, &weights, context, None)?;
+        let arm = engine.arm(settings)?;
+        let last = prompt.ids.len() - 1;
+        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+        // The prompt's last chunk again, dispatch by dispatch, and its last token on
+        // the chain of decoded ones.
+        let chunk = arm.prefill.last_chunk(prompt.ids.len());
+        engine.set_tokens(&prompt.ids[chunk.clone()]);
+        let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
+        let mut checks = prefixed(
+            "prefill",
+            check::roles(&engine, &program, chunk.start, every)?,
+        );
+        engine.set_token(prompt.ids[last]);
+        checks.extend(prefixed(
+            "decode",
+            check::roles(&engine, &arm.decode, last, every)?,
+        ));
+        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+        let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, settings)?;
+        checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
+        self.title = weights.provenance().title.clone();
+        self.header = json!({
+            "model": weights.spec().id,
+            "title": self.title,
+            "settings": settings.values(),
+        });
+        self.checks = checks;
+        Ok(())
+    }
+
+    fn kernels(&mut self, variants: &[Variant]) {
+        let bar = ProgressBar::new(variants.len() as u64);
+        if let Ok(style) = ProgressStyle::with_template("kernels {bar:30} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        let golden = golden_folder();
+        self.variants = cases::sweep(
+            self.gpu,
+            variants,
+            golden.as_deref(),
+            self.seed,
+            |outcome| {
+                bar.inc(1);
+                bar.set_message(outcome.variant.clone());
+            },
+        );
+        bar.finish_and_clear();
+    }
+
+    fn cases(&self) -> usize {
+        let of_kernels: usize = self.variants.iter().map(|v| v.cases).sum();
+        self.checks.len() + of_kernels
+    }
+
+    fn failed(&self) -> usize {
+        let of_kernels: usize = self.variants.iter().map(|v| v.failed.len()).sum();
+        self.checks.iter().filter(|c| !c.passed).count() + of_kernels
+    }
+
+    fn skipped(&self) -> impl Iterator<Item = &Reasoned> {
+        self.variants.iter().flat_map(|v| &v.skipped)
+    }
+
+    /// Variants that this adapter cannot run, and subgroup sizes that it does not have.
+    fn unrun(&self) -> Vec<Reasoned> {
+        let variants = self.variants.iter().filter_map(|v| {
+            v.unrun.as_ref().map(|reason| Reasoned {
+                what: v.variant.clone(),
+                reason: reason.clone(),
+            })
+        });
+        let mut all: Vec<Reasoned> = variants.collect();
+        let sizes = self.gpu.features.other_subgroup_sizes().into_iter();
+        all.extend(sizes.map(|size| Reasoned {
+            what: format!("subgroups of {size}"),
+            reason: "this adapter has none of this size".into(),
+        }));
+        all
+    }
+
+    fn document(&self) -> Value {
+        let failed = self.failed();
+        let failures: Vec<_> = self.variants.iter().flat_map(|v| &v.failed).collect();
+        let mut document = json!({
+            "adapter": self.gpu.info.name,
+            "seed": self.seed,
+            "cases": self.cases(),
+            "passed": self.cases() - failed,
+            "failed": failed,
+            "skipped": self.skipped().collect::<Vec<_>>(),
+            "unrun": self.unrun(),
+            "failures": failures,
+            "variants": self.variants,
+            "checks": self.checks,
+        });
+        if let (Some(all), Some(header)) = (document.as_object_mut(), self.header.as_object()) {
+            all.extend(header.clone());
+        }
+        document
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("on {}\n", self.gpu.info.name);
+        if !self.checks.is_empty() {
+            text.insert_str(0, &format!("{} ", self.title));
+        }
+        for c in &self.checks {
+            text.push_str(&format!(
+                "{} {:<38} {:<19} worst {:.3e}, {:.3} of its limit{}\n",
+                if c.passed { "pass" } else { "FAIL" },
+                c.stage,
+                c.role,
+                c.worst_abs,
+                c.worst_ratio,
+                c.note.as_ref().map_or(String::new(), |n| format!(": {n}"))
+            ));
+        }
+        for v in &self.variants {
+            let state = match (&v.unrun, v.failed.is_empty()) {
+                (Some(reason), _) => format!("unrun {}: {reason}", v.variant),
+                (None, true) => format!("pass {:<38} {} cases", v.variant, v.passed),
+                (None, false) => {
+                    format!(
+                        "FAIL {:<38} {} of {} cases",
+                        v.variant,
+                        v.failed.len(),
+                        v.cases
+                    )
+                }
+            };
+            text.push_str(&format!("{state}\n"));
+            for failure in &v.failed {
+                text.push_str(&format!("  {}\n", failure.why));
+            }
+            for known in &v.expected_failures {
+                text.push_str(&format!(
+                    "  fails as expected {}: {}\n",
+                    known.what, known.reason
+                ));
+            }
+        }
+        for skipped in self.skipped() {
+            text.push_str(&format!("skipped {}: {}\n", skipped.what, skipped.reason));
+        }
+        let unrun = self.unrun();
+        let sizes = unrun
+            .iter()
+            .filter(|u| !self.variants.iter().any(|v| v.variant == u.what));
+        for unrun in sizes {
+            text.push_str(&format!("unrun {}: {}\n", unrun.what, unrun.reason));
+        }
+        let (cases, failed) = (self.cases(), self.failed());
+        text.push_str(&format!(
+            "{cases} cases, seed {}: {} passed, {failed} failed, {} skipped, {} unrun",
+            self.seed,
+            cases - failed,
+            self.skipped().count(),
+            unrun.len()
+        ));
+        text
+    }
+}
+
+fn prefixed(prefix: &str, mut checks: Vec<Check>) -> Vec<Check> {
+    for check in &mut checks {
+        check.stage = format!("{prefix}.{}", check.stage);
+    }
+    checks
+}
+
+fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {
+    let folder = golden::Folder::open(dir)?;
+    let gpu = Gpu::open(args.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, choices)?;
+    let checks = golden::check(&gpu, &folder, &settings)?;
+    let failed = checks.iter().filter(|c| !c.passed).count();
+    let title = &folder.weights.provenance().title;
+    let document = json!({
+        "model": folder.weights.spec().id,
+        "title": title,
+        "adapter": gpu.info.name,
+        "settings": settings.values(),
+        "cases": checks.len(),
+        "passed": checks.len() - failed,
+        "failed": failed,
+        "ignored": folder.ignored,
+        "checks": checks,
+    });
+    let mut text = format!("{title} on {}\n", gpu.info.name);
+    for check in &checks {
+        text.push_str(&golden_line(check));
+    }
+    if !folder.ignored.is_empty() {
+        text.push_str(&format!("not compared: {}\n", folder.ignored.join(", ")));
+    }
+    text.push_str(&format!(
+        "{} passed, {failed} failed",
+        checks.len() - failed
+    ));
+    answer(args.json, &document, &text)?;
+    Ok(u8::from(failed > 0))
+}
+
+fn golden_line(check: &golden::Comparison) -> String {
+    let row = check.row.map_or(String::new(), |row| format!("[{row}]"));
+    let stage = format!("{} {}{row}", check.prompt, check.stage);
+    let errors = match check.errors {
+        Some(e) => format!(
+            "worst {:.2e}, {:.2e} of the row's rms; relative rms {:.2e}, limit {:.0e}",
+            e.worst_abs, e.worst_rel, e.rel_rms, e.bound
+        ),
+        None => format!("{} tokens", check.elements),
+    };
+    let argmax = check.argmax_agrees.map_or("", |agrees| {
+        if agrees {
+            "; argmax agrees"
+        } else {
+            "; argmax differs"
+        }
+    });
+    let note = check
+        .note
+        .as_ref()
+        .map_or(String::new(), |n| format!(": {n}"));
+    format!(
+        "{} {:<9} {stage:<32} {errors}{argmax}{note}\n",
+        if check.passed { "pass" } else { "FAIL" },
+        check.pass,
+    )
+}
