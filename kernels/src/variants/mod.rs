@@ -169,7 +169,7 @@ impl Form {
             Load::Word | Load::Vec4 => QuantFormat::ALL,
             // Three words of 32 codes are no vector of two.
             Load::Vec2 => QuantFormat::OF_WHOLE_WORDS,
-            Load::Texture => &[QuantFormat::Q4f16_1],
+            Load::Texture => QuantFormat::IN_TEXTURES,
         }
     }
 
