@@ -16,4 +16,5 @@ pub mod kernel;
 pub mod model;
 pub mod mutants;
 pub mod roof;
+pub mod timer;
 pub mod tint;
