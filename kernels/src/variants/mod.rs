@@ -585,7 +585,9 @@ impl Variant {
 
     /// Whether it calls subgroup functions.
     pub fn uses_subgroups(&self) -> bool {
-        self.load == Load::Texture || self.reduce == Reduce::Subgroup
+        // A texture form shares its activations in a subgroup, or in the workgroup.
+        let broadcasts = self.load == Load::Texture && !self.shares_activations();
+        broadcasts || self.reduce == Reduce::Subgroup
     }
 
     /// Whether it may run on `features` over rows of `k` weights (0 where the
