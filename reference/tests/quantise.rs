@@ -103,8 +103,8 @@ fn three_bit_streams_equal_golden() {
     }
 }
 
-/// Three types of three sizes and two K-quants.
-const GGUF_CASES: usize = 11;
+/// Three types of three sizes, and two K-quants of two.
+const GGUF_CASES: usize = 13;
 
 #[test]
 fn gguf_blocks_equal_golden() {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Keys that say nothing about the weights or the arithmetic.
-const IGNORED_KEYS: [&str; 24] = [
+const IGNORED_KEYS: [&str; 23] = [
     "_name_or_path",
     "architectures",
     "attention_dropout",
@@ -31,14 +31,13 @@ const IGNORED_KEYS: [&str; 24] = [
     "pretraining_tp",
     "quantization_config",
     "resid_pdrop",
-    "rope_interleaved",
     "sliding_window",
     "torch_dtype",
     "transformers.js_config",
     "transformers_version",
     "use_cache",
 ];
-const USED_KEYS: [&str; 21] = [
+const USED_KEYS: [&str; 22] = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -60,6 +59,7 @@ const USED_KEYS: [&str; 21] = [
     "lm_head_bias",
     "original_max_position_embeddings",
     "partial_rotary_factor",
+    "rope_interleaved",
 ];
 
 pub(super) struct Config<'a> {
@@ -85,6 +85,7 @@ impl<'a> Config<'a> {
             ("attention_bias", json!(false)),
             ("mlp_bias", json!(false)),
             ("lm_head_bias", json!(false)),
+            ("rope_interleaved", json!(false)),
             ("use_sliding_window", json!(false)),
         ];
         fields.check_keys(&USED_KEYS, &IGNORED_KEYS, &only)?;
