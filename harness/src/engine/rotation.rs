@@ -109,7 +109,8 @@ impl Engine<'_> {
             };
             let group = self.bound(pipeline, arm, dispatch, &uniform, &made, copies.get(&set))?;
             rotation.groups.push(group);
-            rotation.outputs.extend(made.values().next().cloned());
+            let first = made.first().map(|(_, buffer)| buffer.clone());
+            rotation.outputs.extend(first);
         }
         Ok(rotation)
     }
@@ -120,7 +121,7 @@ impl Engine<'_> {
         arm: &Arm,
         dispatch: &Dispatch,
         uniform: &wgpu::Buffer,
-        outputs: &BTreeMap<&'static str, wgpu::Buffer>,
+        outputs: &[(&'static str, wgpu::Buffer)],
         weights: Option<&BTreeMap<Buffer, Copied>>,
     ) -> Result<wgpu::BindGroup> {
         let plan = &arm.decode.plan;
@@ -137,19 +138,19 @@ impl Engine<'_> {
             dispatch,
             uniform,
             |binding, name| {
-                let output = outputs.get(binding.name);
-                let output = output.map(wgpu::Buffer::as_entire_binding);
+                let output = outputs.iter().find(|(name, _)| *name == binding.name);
+                let output = output.map(|(_, buffer)| buffer.as_entire_binding());
                 output.or_else(|| weights?.get(&name).map(Copied::binding))
             },
         )
     }
 
-    /// New buffers for what a dispatch writes whole.
+    /// New buffers for what a dispatch writes whole, in binding order.
     fn outputs_of(
         &self,
         elem: kernels::Elem,
         dispatch: &Dispatch,
-    ) -> BTreeMap<&'static str, wgpu::Buffer> {
+    ) -> Vec<(&'static str, wgpu::Buffer)> {
         let bound = dispatch.variant.storage_bindings().zip(&dispatch.buffers);
         let written = bound.filter(|(b, _)| b.access == Access::ReadWrite && !b.in_place);
         written
