@@ -55,7 +55,7 @@ fn changed_added_removed_and_unchanged_texts_are_told_apart() {
         return support::unrun(test, "git is not installed");
     }
     let mut files = present();
-    files.retain(|(path, _)| path != "kernels/wgsl/add_norm.wgsl");
+    files.retain(|(path, _)| path != "kernels/wgsl/silu_mul.wgsl");
     files.push(("kernels/wgsl/gone.wgsl".into(), "fn gone() {}\n".into()));
     for (path, text) in &mut files {
         if path == "kernels/wgsl/rope.wgsl" {
@@ -69,9 +69,9 @@ fn changed_added_removed_and_unchanged_texts_are_told_apart() {
     let report = diff::compare(&old, Sources::embedded(), &VARIANTS, &spec).expect("renders");
     assert_eq!(report.removed, ["kernels/wgsl/gone.wgsl"], "removed");
     let of_role = |role| VARIANTS.iter().filter(|v| v.role == role).count();
-    let [ropes, add_norms] = [Role::Rope, Role::AddNorm].map(of_role);
-    let rest = VARIANTS.len() - ropes - add_norms;
-    assert_eq!(report.counts(), [ropes, add_norms, rest], "counts");
+    let [ropes, silu_muls] = [Role::Rope, Role::SiluMul].map(of_role);
+    let rest = VARIANTS.len() - ropes - silu_muls;
+    assert_eq!(report.counts(), [ropes, silu_muls, rest], "counts");
     for text in &report.texts {
         let variant: Variant = text.variant.parse().expect("in the table");
         match (variant.role, &text.change) {
@@ -82,8 +82,8 @@ fn changed_added_removed_and_unchanged_texts_are_told_apart() {
                 assert!(diff.contains(&line('-', "u.apply_rope == 1")), "{diff}");
                 assert!(diff.contains(&line('+', "u.apply_rope != 0")), "{diff}");
             }
-            (Role::AddNorm, Change::Added { reason }) => {
-                assert!(reason.contains("kernels/wgsl/add_norm.wgsl"), "{reason}");
+            (Role::SiluMul, Change::Added { reason }) => {
+                assert!(reason.contains("kernels/wgsl/silu_mul.wgsl"), "{reason}");
             }
             (_, change) => assert_eq!(*change, Change::Unchanged, "{variant}"),
         }

@@ -106,8 +106,9 @@ impl Expected {
 /// comparison of a kernel's output with what is expected of it is decided here.
 fn used(found: f64, value: f64, limit: f64) -> f64 {
     let difference = (found - value).abs();
-    // Equal infinities are within any limit, NaN and a negative limit within none.
-    let within = limit >= 0.0 && found.abs_diff_eq(&value, limit);
+    // Equal infinities have no difference. NaN is within no limit, and nothing is
+    // within a limit that is NaN or negative.
+    let within = limit >= 0.0 && (found == value || found.abs_diff_eq(&value, limit));
     if !within {
         // A quotient that rounds down to 1 is still too much.
         let over = difference / limit;

@@ -48,6 +48,9 @@ pub(crate) struct Property {
     role: Role,
     /// Whether a seed draws another case, and not other data of the same one.
     pub(crate) drawn: bool,
+    /// Whether it is about the format of weights too; fixed shapes are about the form,
+    /// and tried in one format.
+    every_format: bool,
     /// The variants of the role that it is tried on.
     pub(crate) of: fn(Variant) -> bool,
     /// Runs the case of a seed.
@@ -55,10 +58,9 @@ pub(crate) struct Property {
 }
 
 impl Property {
-    /// Whether it is tried on a variant: fixed shapes are about the form, so they
-    /// are tried in one format.
+    /// Whether it is tried on a variant.
     pub(crate) fn holds(&self, variant: Variant) -> bool {
-        let tried = self.drawn || variant.in_base_format();
+        let tried = self.every_format || variant.in_base_format();
         self.role == variant.role && tried && (self.of)(variant)
     }
 }
@@ -68,6 +70,7 @@ const fn drawn(role: Role, run: fn(&mut Bench<'_>, Variant, Draw) -> Result<()>)
         name: "drawn",
         role,
         drawn: true,
+        every_format: true,
         of: |_| true,
         run,
     }
@@ -82,6 +85,7 @@ const fn fixed(
         name,
         role,
         drawn: false,
+        every_format: false,
         of: |_| true,
         run,
     }
@@ -155,6 +159,11 @@ pub(crate) const PROPERTIES: &[Property] = &[
         ..fixed("vocab_151936", Role::Int4Matmul, |b, v, d| {
             head_of(b, v, d, 151_936)
         })
+    },
+    Property {
+        every_format: true,
+        of: |v| v.out == Elem::F32 && v.elem == Elem::F16,
+        ..fixed("wider_than_f16", Role::Int4Matmul, wider_than_f16)
     },
     drawn(Role::Int4MatmulMoe, int4_matmul_moe),
     fixed("folded", Role::FusedFfn, folded_ffn),
@@ -697,6 +706,30 @@ fn head_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) ->
     let x = values.activations(vectors * k, Kind::Ordinary, 0.7);
     bench.max_groups = if vocab < 40_001 { FOLDS } else { WHOLE };
     require(cases::int4_matmul(bench, variant, &w, &x))
+}
+
+/// Rows without cancellation, whose limit is far below the rounding to f16 of an output
+/// that is to be f32.
+fn wider_than_f16(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let (rows, k) = (4, 96_usize.next_multiple_of(variant.k_step()));
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), rows, k, WeightKind::Ordinary);
+    let x = values.activations(k, Kind::Ordinary, 0.7);
+    for row in 0..rows {
+        let mut weights = vec![0.0; k];
+        w.matrix().row_into(row, &mut weights);
+        let aligned = weights.iter().zip(&x).map(|(w, x)| x.abs().copysign(*w));
+        let aligned: Vec<f32> = aligned.collect();
+        let judged = cases::int4_matmul(bench, variant, &w, &aligned)?;
+        let out = judged.first().context("an output")?;
+        let (value, limit) = (out.expected.value[row], out.expected.limit[row]);
+        ensure!(
+            limit < value.abs() * f64::from(half::f16::EPSILON) / 8.0,
+            "row {row}: {value} within {limit} says little of its type"
+        );
+        require(Ok(judged))?;
+    }
+    Ok(())
 }
 
 /// As many rows, and as many workgroups, as one dimension of a dispatch takes, and
