@@ -268,6 +268,9 @@ pub fn time(
                     found.display()
                 );
             }
+            // Every dispatch once: what is timed was checked, and still is right after.
+            repeat(timer, &rotation, rotation.len())?;
+            engine.require_same(arm, &site.indices, &rotation)?;
             let samples = measured(&mut criterion, mode.name(), &id, |dispatches| {
                 let count = usize::try_from(dispatches)?;
                 repeat(timer, &rotation, count)
