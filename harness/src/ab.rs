@@ -72,7 +72,7 @@ pub struct Change {
 }
 
 /// One arm before it is compiled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ArmSettings {
     /// The values of the flags under test, `splitk=0`.
     pub name: String,
