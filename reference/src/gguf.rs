@@ -5,6 +5,8 @@
 //! allocated. Metadata arrays stay in the file; only their type, length and
 //! place are kept.
 
+mod arrays;
+
 use half::f16;
 use std::collections::BTreeMap;
 use std::ops::Range;

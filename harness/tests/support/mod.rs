@@ -4,7 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use harness::{device::Gpu, env, tint::Tint};
+use harness::{device::Gpu, env, model, tint::Tint};
+use kernels::models::DEFAULT_MODEL;
+use reference::fetch::{self, Probe, Source};
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -87,6 +89,23 @@ pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
         unrun(test, &missing);
     }
     found
+}
+
+/// The file of SmolLM2's weights, from a cache of this machine; without it the test is
+/// unrun, and in CI it fails.
+pub(crate) fn smollm2(test: &str) -> Option<PathBuf> {
+    let sources = env::sources();
+    match fetch::probe(DEFAULT_MODEL, &sources) {
+        Ok(Probe::Ready(Source::Cache | Source::HubCache)) => {
+            Some(model::fetch(DEFAULT_MODEL).expect("it is in a cache"))
+        }
+        _ => {
+            let missing = "the model is in no cache; `cargo xtask fetch` fetches it";
+            assert!(!in_ci(), "{missing}");
+            unrun(test, missing);
+            None
+        }
+    }
 }
 
 /// The folder of golden data that has this file; as [`golden`].
