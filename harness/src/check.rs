@@ -10,7 +10,7 @@ mod logits;
 pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
 pub use logits::{Expectation, Greedy, Noise, greedy, logits};
 
-use crate::engine::{Captured, Engine, part_of};
+use crate::engine::{Arm, Captured, Engine, every, part_of};
 use anyhow::{Context as _, Result, bail};
 use kernels::{
     Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
@@ -95,6 +95,32 @@ pub fn roles(
         }
         Ok(())
     })?;
+    Ok(checks)
+}
+
+/// Checks an arm on a prompt: its last chunk again, dispatch by dispatch, and its last
+/// token on the chain of decoded ones; then logits and `tokens` greedy tokens.
+///
+/// # Errors
+/// As [`roles`].
+pub fn model(engine: &Engine<'_>, arm: &Arm, prompt: &[u32], tokens: usize) -> Result<Vec<Check>> {
+    let within = |chain: &str, mut checks: Vec<Check>| {
+        for check in &mut checks {
+            check.stage = format!("{chain}.{}", check.stage);
+        }
+        checks
+    };
+    engine.prefill_whole(&arm.prefill, prompt)?;
+    let chunk = arm.prefill.last_chunk(prompt.len());
+    engine.set_tokens(&prompt[chunk.clone()]);
+    let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
+    let mut checks = within("prefill", roles(engine, &program, chunk.start, every)?);
+    let last = prompt.len() - 1;
+    engine.set_token(prompt[last]);
+    checks.extend(within("decode", roles(engine, &arm.decode, last, every)?));
+    engine.prefill_whole(&arm.prefill, prompt)?;
+    let expected = Expectation::new(engine.weights, prompt, tokens, arm.prefill.settings())?;
+    checks.extend(greedy(engine, arm, &expected)?.checks);
     Ok(checks)
 }
 

@@ -2,6 +2,7 @@
 //! 0: it ran, whatever the verdict; 1: a check failed; 2: usage or set-up.
 
 mod ab;
+mod bench;
 mod cases;
 mod check;
 mod kernels;
@@ -35,6 +36,10 @@ pub struct Cli {
 enum Command {
     /// Compare the arms of one flag, or of two, on a whole token, and write the report
     Ab(ab::AbArgs),
+    /// Time whole tokens: to the first, and of those that follow
+    Bench(bench::BenchArgs),
+    /// Measure the adapter's bounds: memory read, and a dispatch that waits
+    Roof(bench::RoofArgs),
     /// Compare every kernel's output and the logits with the CPU reference
     Check(check::CheckArgs),
     /// Write the text that follows a prompt
@@ -208,6 +213,8 @@ impl Cli {
     pub fn run(self) -> u8 {
         let result = match self.command {
             Command::Ab(args) => ab::run(&args),
+            Command::Bench(args) => bench::run(&args),
+            Command::Roof(args) => bench::run_roof(&args),
             Command::Check(args) => check::run(&args),
             Command::Generate(args) => text::run_generate(&args),
             Command::Chat(args) => text::run_chat(&args),

@@ -1,6 +1,7 @@
 //! The Zero-TVM workbench's commands, and the only code that sees a GPU.
 
 pub mod ab;
+pub mod bench;
 pub mod cases;
 pub mod check;
 pub mod cli;
@@ -17,5 +18,6 @@ pub mod kernel;
 pub mod model;
 pub mod mutants;
 pub mod ppl;
+pub mod roof;
 pub mod text;
 pub mod tint;

@@ -6,9 +6,10 @@ mod support;
 
 use anyhow::Result;
 use harness::{
-    check,
+    bench, check,
     device::Gpu,
     engine::{Captured, Engine, Program, every},
+    roof,
 };
 use kernels::{
     Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant, flag,
@@ -258,6 +259,36 @@ fn subgroup_forms_of_every_format_are_within_their_bounds() {
                 assert!(check.passed, "{format} {choices:?}: {stage}: {note:?}");
             }
         }
+    }
+}
+
+/// What a time would be given for is done: no time is asserted.
+#[test]
+fn a_bench_repeats_its_tokens_and_the_roof_reads_every_word() {
+    let Some(gpu) = adapter("a_bench_repeats_its_tokens_and_the_roof_reads_every_word") else {
+        return;
+    };
+    let forms = roof::verify(&gpu).expect("the kernels count what they read");
+    assert!(forms.len() >= 2, "{forms:?}");
+    let weights = llama_tiny();
+    let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
+    for (choice, bytes) in [("kv8=0", 2), ("kv8=1", 1)] {
+        let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
+        let mut repetitions = 0;
+        let timed = bench::tokens(&engine, &arm, &[1, 2, 3], 5, 4, |done| repetitions = done);
+        let timed = timed.expect("the same tokens each time");
+        assert_eq!((timed.repetitions.len(), repetitions), (4, 4), "{timed:?}");
+        let plan = &arm.decode.plan;
+        assert_eq!(timed.dispatches_per_token, plan.dispatches_per_token());
+        // Positions 4 to 8, six on average: keys and values of two layers.
+        let spec = weights.spec();
+        let values = (6 * 2 * 2 * spec.kv_dim()) as u64;
+        let scales = 6 * 2 * 2 * spec.num_key_value_heads as u64 * 2 * (2 - bytes);
+        assert_eq!(
+            timed.kv_bytes_per_token,
+            values * bytes + scales,
+            "{choice}"
+        );
     }
 }
 

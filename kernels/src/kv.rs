@@ -9,6 +9,8 @@
 //! position's keys or values, in two buffers and in another order
 //! ([`Int8Layout`]).
 
+use crate::quant::Elem;
+
 /// Positions in one page.
 pub const PAGE_SIZE: usize = 16;
 
@@ -71,6 +73,20 @@ pub enum KvFormat {
     Plain,
     /// As int8 codes with an f16 scale per head, position and side.
     Int8,
+}
+
+impl KvFormat {
+    /// Bytes of one position's keys and values in one layer.
+    pub const fn position_bytes(self, layout: KvLayout, elem: Elem) -> u64 {
+        let page = match self {
+            Self::Plain => layout.page_stride() * elem.bytes(),
+            Self::Int8 => {
+                let int8 = layout.int8();
+                int8.page_words() * size_of::<u32>() + int8.page_scales() * Elem::F16.bytes()
+            }
+        };
+        (page / PAGE_SIZE) as u64
+    }
 }
 
 /// Strides of one layer's int8 pages. The scale of `(page, head, slot, side)` is
@@ -149,6 +165,13 @@ mod tests {
         let int8 = kv.int8();
         let bytes = int8.page_words() * 4 + int8.page_scales() * 2;
         assert_eq!(bytes, 98_304 + 2048, "half of it, and the scales");
+        let position = |format: KvFormat| format.position_bytes(kv, Elem::F16);
+        assert_eq!(position(KvFormat::Plain), 196_608 / 16, "of 16 positions");
+        assert_eq!(
+            position(KvFormat::Int8),
+            bytes as u64 / 16,
+            "of 16 positions"
+        );
         assert_eq!(
             int8.word_index(1, 2, 3, Side::V),
             24_576 + (2 * 32 + 3 * 2 + 1) * 24,

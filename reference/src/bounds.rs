@@ -365,7 +365,9 @@ pub fn softmax_relative(
 ///
 /// With `N' = N + dN` and `D' = D (1 + d)`: `o' - o = (dN - o d D) / D'`, so
 /// `|o' - o| <= (sum p_j r_j |v_j| + |o| R) / (1 - R)`, `R = sum p_j r_j`; the
-/// division adds its own 2.5 ULP.
+/// division adds its own 2.5 ULP. A weight and its product that are too small for a
+/// normal f32 may each be flushed, which costs [`F32_FLOOR`] times the value and once
+/// more: D is at least 1, the weight of the largest score.
 pub fn weighted_mean_error(
     weights: &[f64],
     relative: &[f64],
@@ -374,8 +376,8 @@ pub fn weighted_mean_error(
 ) -> f64 {
     let (mut numerator, mut total) = (0.0, 0.0);
     for ((p, r), v) in weights.iter().zip(relative).zip(values) {
-        numerator += p * r * v.abs();
-        total += p * r;
+        numerator += p * r * v.abs() + F32_FLOOR * (v.abs() + 1.0);
+        total += p * r + F32_FLOOR;
     }
     if total >= 1.0 {
         return f64::INFINITY;

@@ -64,8 +64,22 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         tint: None,
     },
     HarnessCommand {
+        name: "bench",
+        about: "Time whole tokens: to the first, and of those that follow",
+        device: Device::Always,
+        model: Model::Option,
+        tint: None,
+    },
+    HarnessCommand {
+        name: "roof",
+        about: "Measure the adapter's bounds: memory read, and a dispatch that waits",
+        device: Device::Always,
+        model: Model::None,
+        tint: None,
+    },
+    HarnessCommand {
         name: "check",
-        about: "Compare every role's output with the CPU reference",
+        about: "Compare every kernel's output and the logits with the CPU reference",
         device: Device::Always,
         model: Model::Option,
         tint: None,
@@ -182,7 +196,8 @@ impl HarnessCommand {
         let model = match self.model {
             Model::None => None,
             // A golden folder holds its own checkpoint, a case draws its operands.
-            Model::Option if given("--golden") || given("--case") => None,
+            Model::Option if ["--golden", "--case", "--variant"].into_iter().any(given) => None,
+            Model::Option if value_of(args, "--only").is_some_and(|half| half == "kernels") => None,
             Model::Option => match value_of(args, "--weights") {
                 None => Some(model()),
                 Some(weights) if weights == "gguf" => Some(model()),
@@ -395,7 +410,10 @@ mod tests {
     fn an_unknown_command_lists_what_exists_and_the_nearest() {
         let message = unknown(OsStr::new("chekc"));
         assert!(message.contains("did you mean `check`?"), "{message}");
-        assert!(message.contains("ab, check, generate"), "{message}");
+        assert!(
+            message.contains("ab, bench, roof, check, generate"),
+            "{message}"
+        );
         assert!(message.contains("test, ci, tidy"), "{message}");
         assert!(!unknown(OsStr::new("frobnicate")).contains("did you mean"));
         assert!(unknown(OsStr::new("tset")).contains("`test`"));

@@ -10,7 +10,7 @@ use crate::{
     cases::{self, Reasoned, VariantCases},
     check::{self, Check},
     device::Gpu,
-    engine::{Engine, every},
+    engine::Engine,
     golden,
 };
 use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
@@ -123,25 +123,7 @@ impl<'g> Answer<'g> {
         let context = prompt.ids.len() + args.tokens + 1;
         let mut engine = Engine::new(self.gpu, &weights, context, None)?;
         let arm = engine.arm(settings)?;
-        let last = prompt.ids.len() - 1;
-        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
-        // The prompt's last chunk again, dispatch by dispatch, and its last token on
-        // the chain of decoded ones.
-        let chunk = arm.prefill.last_chunk(prompt.ids.len());
-        engine.set_tokens(&prompt.ids[chunk.clone()]);
-        let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
-        let mut checks = prefixed(
-            "prefill",
-            check::roles(&engine, &program, chunk.start, every)?,
-        );
-        engine.set_token(prompt.ids[last]);
-        checks.extend(prefixed(
-            "decode",
-            check::roles(&engine, &arm.decode, last, every)?,
-        ));
-        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
-        let expected = check::Expectation::new(&weights, &prompt.ids, args.tokens, settings)?;
-        checks.extend(check::greedy(&engine, &arm, &expected)?.checks);
+        let checks = check::model(&engine, &arm, &prompt.ids, args.tokens)?;
         self.title = weights.provenance().title.clone();
         self.header = json!({
             "model": weights.spec().id,
@@ -283,13 +265,6 @@ impl<'g> Answer<'g> {
         ));
         text
     }
-}
-
-fn prefixed(prefix: &str, mut checks: Vec<Check>) -> Vec<Check> {
-    for check in &mut checks {
-        check.stage = format!("{prefix}.{}", check.stage);
-    }
-    checks
 }
 
 fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {

@@ -129,6 +129,7 @@ pub(super) const FFN: &[Forms] = &[FEED_FORWARD];
 pub(super) const TREE_FFN: &[Forms] = &[FEED_FORWARD.by(TREE)];
 pub(super) const ROW_FFN: &[Forms] = &[FEED_FORWARD.by(ROW)];
 pub(super) const FFN_DOT_ROWS: &[Forms] = &[FEED_FORWARD.by(&[Reduce::Row, Reduce::Subgroup])];
+pub(super) const F32_MM: &[Forms] = &[PRODUCT.giving(Elem::F32)];
 pub(super) const F32_TREE: &[Forms] = &[PRODUCT.by(TREE).giving(Elem::F32)];
 pub(super) const F32_ROW: &[Forms] = &[PRODUCT.by(ROW).giving(Elem::F32)];
 const PROLOGUES: Forms = of(&[Role::FusedFfnPrologue]);

@@ -98,11 +98,12 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("sg_ffn_barrier", SG_FFN, "rows are multiplied before every activation is in workgroup memory", "x[k + 3u]);\n  }\n  workgroupBarrier();", "x[k + 3u]);\n  }"),
     mutant("sg_ffn_tail", SG_FFN, "what is left of the activations after whole strides is not copied", "i < D / 4; i += THREADS", "i < D / 4 / THREADS * THREADS; i += THREADS"),
     // logits in f32
-    mutant("f16_logits", F32_TREE, "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))").in_formats(QuantFormat::ALL),
-    mutant("f16_logits_row", F32_ROW, "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))").in_formats(QuantFormat::ALL),
-    mutant("sg_f16_logits", SG_F32_1, "logits are rounded to f16", "Out(sums)", "Out(f16(sums))").in_formats(QuantFormat::ALL),
-    mutant("sg_f16_logits_4", SG_F32_4, "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))").in_formats(QuantFormat::ALL),
-    mutant("sg_f16_logits_8", SG_F32_8, "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))").in_formats(QuantFormat::ALL),
+    mutant("f16_logits", F32_TREE, "logits are rounded to f16", "Out(sums[0])", "Out(f16(sums[0]))"),
+    mutant("f16_logits_row", F32_ROW, "logits are rounded to f16", "Out(sums[r])", "Out(f16(sums[r]))"),
+    mutant("sg_f16_logits", SG_F32_1, "logits are rounded to f16", "Out(sums)", "Out(f16(sums))"),
+    mutant("sg_f16_logits_4", SG_F32_4, "logits are rounded to f16", "Out(sums[tid])", "Out(f16(sums[tid]))"),
+    mutant("sg_f16_logits_8", SG_F32_8, "logits are rounded to f16", "Out(select(sums[0], sums[1], tid >= 4u)[tid % 4u])", "Out(f16(select(sums[0], sums[1], tid >= 4u)[tid % 4u]))"),
+    mutant("logits_scale_of_next_group", F32_MM, "the next group's scale", "i / LOADS_PER_GROUP", "i / LOADS_PER_GROUP + 1u").in_formats(QuantFormat::ALL),
     mutant("argmax_f16_logits", F32_ARGMAX, "logits are rounded to f16 before they are compared", "f32(logits[i])", "f32(f16(logits[i]))"),
     // several vectors
     mutant("batched_rows_unguarded", BATCHED_MM, "rows past the last are stored, over the next token's", "row < u.packGridDimX && token < token_count()", "token < token_count()"),

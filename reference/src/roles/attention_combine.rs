@@ -82,9 +82,10 @@ pub fn expected(partials: &[f64], head_dim: usize, parts: usize, store: Store) -
         for dim in 0..head_dim {
             let means = parts.iter().map(|p| p.o[dim] / p.d);
             let result = value[errors.len()];
-            errors.push(bounds::weighted_mean_error(
-                &weights, &relative, means, result,
-            ));
+            let error = bounds::weighted_mean_error(&weights, &relative, means, result);
+            // A factor that is flushed takes the part's unnormalised output with it.
+            let flushed: f64 = parts.iter().map(|p| p.o[dim].abs()).sum();
+            errors.push(error + bounds::F32_FLOOR * flushed);
         }
     }
     store.expected(value, &errors)

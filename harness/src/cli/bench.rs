@@ -1,0 +1,176 @@
+//! `bench` and `roof`: times of whole tokens, and the bounds of the adapter.
+
+use super::{ModelArgs, answer, choices};
+use crate::{
+    bench, check,
+    device::{self, Gpu},
+    engine::Engine,
+    roof::{self, Roof},
+};
+use ::kernels::Settings;
+use anyhow::Result;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+/// Tokens that are compared with the reference before anything is timed.
+const GATE_TOKENS: usize = 16;
+
+#[derive(Debug, Args)]
+pub(super) struct BenchArgs {
+    /// A flag's value; repeatable
+    #[arg(long = "flag", value_name = "FLAG=VALUE")]
+    flags: Vec<String>,
+    /// Tokens decoded after the first one in each repetition
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    tokens: u32,
+    /// Repetitions, each of the whole prompt and all tokens
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RoofArgs {
+    /// Adapter whose name contains this
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of progress on standard error.
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn say(bar: &ProgressBar, what: &str) {
+    bar.set_message(what.to_owned());
+    bar.tick();
+}
+
+pub(super) fn run_roof(args: &RoofArgs) -> Result<u8> {
+    let gpu = Gpu::open(args.adapter.as_deref())?;
+    let bar = spinner();
+    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
+    bar.finish_and_clear();
+    let document = json!({
+        "adapter": gpu.info.name,
+        "driver": gpu.info.driver,
+        "driver_info": gpu.info.driver_info,
+        "roof": roof,
+    });
+    answer(args.json, &document, &roof_text(&gpu, &roof))?;
+    Ok(0)
+}
+
+fn roof_text(gpu: &Gpu, roof: &Roof) -> String {
+    format!(
+        "{}: reads {:.1} GB/s ({} loads in flight, {} workgroups, {} MiB in turn); a dispatch \
+         that waits for the one before takes {:.2} us",
+        gpu.info.name,
+        roof.read_gb_s,
+        roof.read.loads,
+        roof.read.workgroups,
+        roof.working_set_bytes >> 20,
+        roof.dispatch_us
+    )
+}
+
+pub(super) fn run(args: &BenchArgs) -> Result<u8> {
+    let choices = choices(&args.flags)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?;
+    args.model.require_plan(&settings, &gpu.features)?;
+    let tokens = args.tokens as usize;
+    let (weights, prompt) = args.model.load(tokens)?;
+    let bar = spinner();
+    // Before the model takes the memory.
+    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
+    say(&bar, "making the buffers");
+    let context = prompt.ids.len() + tokens + 1;
+    let mut engine = Engine::new(&gpu, &weights, context, None)?;
+    let arm = engine.arm(&settings)?;
+    say(&bar, "comparing with the reference");
+    let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
+    let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
+    let title = &weights.provenance().title;
+    let mut document = json!({
+        "model": weights.spec().id,
+        "title": title,
+        "adapter": gpu.info.name,
+        "driver": gpu.info.driver,
+        "driver_info": gpu.info.driver_info,
+        "limits": device::limits_of(&gpu.device.limits()),
+        "settings": settings.values(),
+        "prompt": prompt.name,
+        "prompt_tokens": prompt.ids.len(),
+        "tokens": tokens,
+        "checks": { "passed": checks.len() - failed.len(), "failed": failed },
+        "roof": roof,
+    });
+    if let Some(check) = failed.first() {
+        let note = check.note.as_deref().unwrap_or("out of bounds");
+        let text = format!(
+            "CHECK FAILED, times withheld: {} of {} checks of {title}; the first: {}: {note}",
+            failed.len(),
+            checks.len(),
+            check.stage
+        );
+        answer(args.model.json, &document, &text)?;
+        return Ok(1);
+    }
+    say(&bar, "warming up");
+    let count = args.repetitions as usize;
+    let timed = bench::tokens(&engine, &arm, &prompt.ids, tokens, count, |done| {
+        say(&bar, &format!("repetition {done} of {count}"));
+    })?;
+    bar.finish_and_clear();
+    let (read, roof_gb_s) = (timed.read_gb_s(), roof.read_gb_s);
+    let pct_of_roof = 100.0 * read / roof_gb_s;
+    let void = (pct_of_roof > 100.0).then(|| {
+        format!(
+            "void: {read:.1} GB/s is more than the {roof_gb_s:.1} GB/s that this adapter reads; the \
+             weights lie in its caches or work is missing"
+        )
+    });
+    let measured = json!({
+        "ttft_ms": timed.ttft_ms(),
+        "decode_tok_s": timed.decode_tok_s(),
+        "read_gb_s": read,
+        "roof_gb_s": roof_gb_s,
+        "pct_of_roof": pct_of_roof,
+        "dispatches_per_token": timed.dispatches_per_token,
+        "void": void,
+        "timed": timed,
+    });
+    if let (Some(all), Some(measured)) = (document.as_object_mut(), measured.as_object()) {
+        all.extend(measured.clone());
+    }
+    let mut text = format!(
+        "{title} on {}: {:.1} tok/s decoding {tokens} tokens, {:.2} ms to the first after {} of \
+         {}\n{} dispatches per token; {:.1} of {:.1} GB/s read, {:.1} % of the roof; {} checks \
+         passed; medians of {count}\n",
+        gpu.info.name,
+        timed.decode_tok_s(),
+        timed.ttft_ms(),
+        prompt.ids.len(),
+        prompt.name,
+        timed.dispatches_per_token,
+        read,
+        roof_gb_s,
+        pct_of_roof,
+        checks.len(),
+    );
+    if let Some(void) = &void {
+        text.push_str(&format!("{void}\n"));
+    }
+    answer(args.model.json, &document, &text)?;
+    Ok(0)
+}
