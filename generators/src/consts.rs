@@ -43,6 +43,8 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         let _ = writeln!(text, "const {name} = {value};");
     }
     let _ = writeln!(text, "const ZERO_POINT = {}.0;", format.zero_point());
+    let factor = spec.rope_attention_factor();
+    let _ = writeln!(text, "const ROPE_ATTENTION_FACTOR = {factor:?};");
     let _ = writeln!(text, "const RMS_EPS = {:e};", spec.rms_norm_eps);
     // The maximum of an empty softmax: exp of a difference to it is 0, never NaN.
     let _ = writeln!(text, "const EMPTY_MAX = -50000.0;");

@@ -249,7 +249,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             | QuantFormat::Q4_0
             | QuantFormat::Affine4G32
             | QuantFormat::Affine4G64 => "four",
-            QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => "eight",
+            QuantFormat::Q8_0 | QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => "eight",
         },
         eights: match variant.eights_per_load() {
             1 => "one",

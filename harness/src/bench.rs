@@ -3,6 +3,8 @@
 //! The caller compares these very programs with the reference first
 //! ([`crate::check::model`]); here every repetition must make the tokens of the first.
 
+pub mod kernels;
+
 use crate::engine::{Arm, Engine};
 use anyhow::{Result, ensure};
 use serde::Serialize;

@@ -5,6 +5,7 @@ mod ab;
 mod bench;
 mod cases;
 mod check;
+mod files;
 mod kernels;
 mod ppl;
 mod text;
@@ -16,13 +17,14 @@ use ::kernels::{
     models::{self, DEFAULT_MODEL},
 };
 use anyhow::{Context as _, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use reference::folder::Verify;
 use serde::Serialize;
 use serde_json::json;
-use std::{
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Write as _};
 
 /// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
 #[derive(Debug, Parser)]
@@ -60,8 +62,12 @@ enum Command {
     Doctor(DoctorArgs),
     /// Fetch a model's weights into the cache, verified
     Fetch(FetchArgs),
-    /// Write a GGUF as an MLC q4f16_1 checkpoint (requantises)
-    Convert(ConvertArgs),
+    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder
+    Convert(files::ConvertArgs),
+    /// Write seeded synthetic weights of a model as a checkpoint folder
+    Synth(files::SynthArgs),
+    /// Say what a checkpoint is, and what it lacks to be a registered model
+    Inspect(files::InspectArgs),
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +80,9 @@ struct ModelArgs {
     /// by default the model's own file, or synthetic weights where it cannot be had
     #[arg(long)]
     weights: Option<String>,
+    /// How often the shards of an MLC checkpoint are compared with their md5
+    #[arg(long, value_name = "WHEN", default_value = Verify::Once.name(), value_parser = verify())]
+    verify: Verify,
     /// Prompt of N seeded token ids instead of the embedded one
     #[arg(long, value_name = "N")]
     prompt: Option<usize>,
@@ -111,7 +120,7 @@ impl ModelArgs {
     /// The weights, of the model named, and the prompt, with room for `tokens`
     /// after it.
     fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
-        let weights = model::load(self.id(), self.weights.as_deref(), self.seed)?;
+        let weights = model::load_with(self.id(), self.weights.as_deref(), self.seed, self.verify)?;
         self.require_named(weights.spec())?;
         let prompt = model::prompt(weights.spec(), self.prompt, self.seed)?;
         require_room(weights.spec(), prompt.ids.len(), tokens)?;
@@ -133,6 +142,15 @@ impl ModelArgs {
         }
         Ok(())
     }
+}
+
+/// The values of `--verify`.
+fn verify() -> impl TypedValueParser<Value = Verify> {
+    let names = Verify::ALL.map(Verify::name);
+    PossibleValuesParser::new(names).map(|name| {
+        let mut all = Verify::ALL.into_iter();
+        all.find(|v| v.name() == name).unwrap_or_default()
+    })
 }
 
 /// Refuses a prompt and tokens that the model's pages do not hold.
@@ -197,17 +215,6 @@ struct FetchArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-struct ConvertArgs {
-    /// The GGUF file
-    input: PathBuf,
-    /// The folder to write; it must not exist or be empty
-    output: PathBuf,
-    /// Print one JSON document on standard output
-    #[arg(long)]
-    json: bool,
-}
-
 impl Cli {
     /// Runs the command and returns the exit status.
     pub fn run(self) -> u8 {
@@ -225,7 +232,9 @@ impl Cli {
             Command::Report(args) => run_report(&args),
             Command::Doctor(args) => run_doctor(&args),
             Command::Fetch(args) => run_fetch(&args),
-            Command::Convert(args) => run_convert(&args),
+            Command::Convert(args) => files::run_convert(&args),
+            Command::Synth(args) => files::run_synth(&args),
+            Command::Inspect(args) => files::run_inspect(&args),
         };
         result.unwrap_or_else(|error| {
             // A closed standard error is no reason for another exit status.
@@ -425,20 +434,6 @@ fn run_fetch(args: &FetchArgs) -> Result<u8> {
         args.json,
         &json!({ "model": spec.id, "path": shown }),
         &shown,
-    )?;
-    Ok(0)
-}
-
-fn run_convert(args: &ConvertArgs) -> Result<u8> {
-    let silent = |_: u64, _: u64| {};
-    let checkpoint = reference::convert::load(Path::new(&args.input), &silent)?;
-    reference::mlc::write(&checkpoint, &args.output, &silent)?;
-    let title = &checkpoint.provenance().title;
-    let shown = args.output.display().to_string();
-    answer(
-        args.json,
-        &json!({ "title": title, "output": shown, "bytes": checkpoint.payload_bytes() }),
-        &format!("{title}: {} bytes in {shown}", checkpoint.payload_bytes()),
     )?;
     Ok(0)
 }

@@ -1,9 +1,10 @@
 //! `check --golden`: a checkpoint with another implementation's outputs for it,
 //! held against the CPU reference and against both chains on the GPU.
 //!
-//! A golden folder is an MLC or MLX checkpoint and `expected.safetensors`. That file
-//! has, for each prompt `P`, `P.input_ids` [n] and `P.logits` [n, V], and may
-//! have `P.logits_cached` [n, V] or `P.logits_cached_last` [1, V] (fed token by
+//! A golden folder is an MLC or MLX checkpoint, or `prompts.json` whose `gguf` has
+//! the `sha256` of a file that can be fetched, and `expected.safetensors`. That file
+//! has, for each prompt `P`, `P.input_ids` [n] and `P.logits` [n, V] or
+//! `P.last_logits` [V] of the last position alone, and may have `P.logits_cached` [n, V] or `P.logits_cached_last` [1, V] (fed token by
 //! token), `P.greedy` with `P.greedy_gap` [m], and stages of the forward pass:
 //! `P.STAGE` [n, D] of every position, `P.last.STAGE` [1, D] of the last. Stages
 //! are `embed`, `layers.L.` with `input_norm`, `mixer_out`, `post_attn_residual`,
@@ -13,12 +14,16 @@ use crate::{
     check::{EXCUSED_SHARE, Noise, logit_worst, logits, logits_rel_rms},
     device::Gpu,
     engine::{Arm, Captured, Engine, every},
+    model,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use kernels::{Elem, Settings, kv::KvFormat, plan::Buffer};
 use reference::{
-    Checkpoint, Forward, Numerics, folder,
+    Checkpoint, Forward, Numerics,
+    fetch::DOWNLOADS,
+    folder,
     forward::{Trace, TraceRows},
+    gguf,
     golden::{Golden, Values},
     roles::argmax,
 };
@@ -31,6 +36,8 @@ use std::{
 
 /// The file beside the checkpoint.
 const EXPECTED: &str = "expected.safetensors";
+/// The file that names the weights where they are not beside it.
+const PROMPTS: &str = "prompts.json";
 /// README of the golden data, "other f32 code": relative rms of a row.
 const F32_REL_RMS: f64 = 6e-5;
 /// The same, dense models: the largest error of one logit.
@@ -106,13 +113,21 @@ pub struct Comparison {
 struct Prompt {
     name: String,
     ids: Vec<u32>,
-    logits: Vec<Vec<f64>>,
+    /// Rows by position.
+    logits: BTreeMap<usize, Vec<f64>>,
     /// Logits of single positions when fed token by token.
     cached: BTreeMap<usize, Vec<f64>>,
     greedy: Vec<u32>,
     gaps: Vec<f64>,
     /// Stages in the order of computation.
     stages: Vec<Stage>,
+}
+
+impl Prompt {
+    /// Whether every position has expected logits, not the last alone.
+    fn has_all_rows(&self) -> bool {
+        self.logits.len() == self.ids.len()
+    }
 }
 
 /// Expected values of one stage.
@@ -146,7 +161,11 @@ impl Folder {
             "{shown}: not a golden folder: it has no {EXPECTED}; expected it beside an MLC or MLX \
              checkpoint"
         );
-        let weights = folder::read(dir, &|_, _| {})?;
+        let weights = if dir.join(PROMPTS).is_file() {
+            fetched(&dir.join(PROMPTS))?
+        } else {
+            folder::read(dir, &|_, _| {})?
+        };
         let golden = Golden::open(dir.join(EXPECTED))?;
         let mut reader = Reader {
             golden: &golden,
@@ -168,6 +187,21 @@ impl Folder {
         let positions = self.prompts.iter().map(|p| p.ids.len() + p.greedy.len());
         positions.max().unwrap_or(0)
     }
+}
+
+/// The weights that a list of prompts names.
+fn fetched(prompts: &Path) -> Result<Checkpoint> {
+    let shown = prompts.display();
+    let text = std::fs::read(prompts).with_context(|| shown.to_string())?;
+    let document: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| shown.to_string())?;
+    let sha256 = document["gguf"]["sha256"].as_str();
+    let sha256 = sha256.with_context(|| format!("{shown}: it has no gguf.sha256"))?;
+    let mut known = DOWNLOADS.iter();
+    let download = known.find(|d| d.sha256 == sha256).with_context(|| {
+        format!("{shown}: gguf.sha256: expected that of a file that can be fetched, found {sha256}")
+    })?;
+    Ok(gguf::load(&model::fetch(download.model)?, &|_, _| {})?)
 }
 
 struct Reader<'a> {
@@ -199,7 +233,15 @@ impl Reader<'_> {
         let ids = self.tokens(&format!("{name}.input_ids"))?;
         ensure!(!ids.is_empty(), "{name}.input_ids is empty");
         let last = ids.len() - 1;
-        let logits = self.rows(&format!("{name}.logits"), ids.len(), vocab)?;
+        let one = format!("{name}.last_logits");
+        let logits = if self.unread.contains(&one) {
+            self.unread.remove(&format!("{name}.greedy_logit"));
+            let row = self.rows(&one, 1, vocab)?.concat();
+            BTreeMap::from([(last, row)])
+        } else {
+            let rows = self.rows(&format!("{name}.logits"), ids.len(), vocab)?;
+            rows.into_iter().enumerate().collect()
+        };
         let mut cached = BTreeMap::new();
         let all = format!("{name}.logits_cached");
         if self.unread.contains(&all) {
@@ -324,8 +366,10 @@ pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comp
 
 fn reference(weights: &Checkpoint, prompt: &Prompt) -> Result<Vec<Comparison>> {
     let mut trace = Trace::new(TraceRows::All);
-    let mut traced = Forward::new(weights, Numerics::Formula)?;
-    traced.prefill_traced(&prompt.ids, &mut trace)?;
+    if !prompt.stages.is_empty() {
+        let mut traced = Forward::new(weights, Numerics::Formula)?;
+        traced.prefill_traced(&prompt.ids, &mut trace)?;
+    }
     let mut all = Vec::new();
     for stage in &prompt.stages {
         let rows = trace
@@ -336,8 +380,15 @@ fn reference(weights: &Checkpoint, prompt: &Prompt) -> Result<Vec<Comparison>> {
         }));
     }
     let mut forward = Forward::new(weights, Numerics::Formula)?;
-    let found = forward.prefill_all(&prompt.ids)?;
-    for (row, (found, expected)) in found.iter().zip(&prompt.logits).enumerate() {
+    let last = prompt.ids.len() - 1;
+    let found: BTreeMap<usize, Vec<f64>> = if prompt.has_all_rows() {
+        let rows = forward.prefill_all(&prompt.ids)?;
+        rows.into_iter().enumerate().collect()
+    } else {
+        BTreeMap::from([(last, forward.prefill(&prompt.ids)?)])
+    };
+    for (&row, found) in &found {
+        let expected = &prompt.logits[&row];
         let errors = errors(found, expected, F32_REL_RMS);
         let most = F32_LOGIT * (rms(expected) / F32_LOGIT_STD).max(1.0);
         let wrong = (!within(errors.worst_abs, most))
@@ -372,7 +423,13 @@ fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<
     let wanted: BTreeSet<usize> = stages.flat_map(|s| s.rows.keys().copied()).collect();
     let mut found: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for position in 0..prompt.ids.len() {
+    let first = if prompt.has_all_rows() {
+        0
+    } else {
+        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+        prompt.ids.len() - 1
+    };
+    for position in first..prompt.ids.len() {
         // The rows before were stored by the chunks before.
         let fed = match pass {
             Pass::Prefill => arm.prefill.last_chunk(position + 1),
@@ -403,7 +460,7 @@ fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<
         }
         let expected = match (pass, prompt.cached.get(&position)) {
             (Pass::Decode, Some(cached)) => cached,
-            (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
+            (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[&position],
         };
         let logits_found = engine.logits(&program.plan)?;
         let check = logits(

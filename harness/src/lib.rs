@@ -20,4 +20,5 @@ pub mod mutants;
 pub mod ppl;
 pub mod roof;
 pub mod text;
+pub mod timer;
 pub mod tint;

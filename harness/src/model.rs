@@ -4,7 +4,13 @@ use crate::env;
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{ModelSpec, models};
-use reference::{Checkpoint, checkpoint::Container, convert, fetch, folder, synth};
+use reference::{
+    Checkpoint,
+    checkpoint::Container,
+    fetch,
+    folder::{self, Verification, Verify},
+    gguf, synth,
+};
 use std::path::{Path, PathBuf};
 
 /// Seed of synthetic weights and of seeded prompts when none is given.
@@ -38,6 +44,16 @@ impl Default for Bar {
     }
 }
 
+/// A bar on standard error that counts up to a total of its own.
+pub fn counting(what: &str) -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent} % {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_owned());
+    bar
+}
+
 impl fetch::Progress for Bar {
     fn phase(&mut self, text: &str) {
         self.0.set_message(text.to_owned());
@@ -62,16 +78,30 @@ pub fn fetch(model: &str) -> Result<PathBuf> {
 
 /// Loads the weights that a command asks for: `None` the model's own file where
 /// it can be had and synthetic weights otherwise, `gguf`, `synthetic`, or a path.
+/// Shards are hashed once.
 ///
 /// # Errors
 /// When what was named cannot be had or loaded.
 pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint> {
+    load_with(model, weights, seed, Verify::Once)
+}
+
+/// The same, shards hashed as often as `verify` says.
+///
+/// # Errors
+/// When what was named cannot be had or loaded.
+pub fn load_with(
+    model: &str,
+    weights: Option<&str>,
+    seed: u64,
+    verify: Verify,
+) -> Result<Checkpoint> {
     let silent = |_: u64, _: u64| {};
     match weights {
         None | Some("gguf") => {
             let spec = models::find(model)?;
             match fetch(&spec.id) {
-                Ok(path) => Ok(convert::load(&path, &silent)?),
+                Ok(path) => Ok(gguf::load(&path, &silent)?),
                 Err(error) if weights.is_some() => Err(error),
                 Err(error) => {
                     eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
@@ -83,9 +113,14 @@ pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint>
         Some(path) => {
             let path = Path::new(path);
             if path.is_dir() {
-                Ok(folder::read(path, &silent)?)
+                let stamps = env::cache_dir().join("verified");
+                let verification = Verification {
+                    verify,
+                    stamps: Some(&stamps),
+                };
+                Ok(folder::read_with(path, verification, &silent)?)
             } else if path.is_file() {
-                Ok(convert::load(path, &silent)?)
+                Ok(gguf::load(path, &silent)?)
             } else {
                 bail!(
                     "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \

@@ -5,7 +5,7 @@
 //! submit costs falls out. Both count what they did on the GPU and are void where the
 //! count is off.
 
-use crate::device::Gpu;
+use crate::{device::Gpu, timer::Chain};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use std::time::Instant;
@@ -114,17 +114,10 @@ pub fn measure(gpu: &Gpu, mut phase: impl FnMut(&str)) -> Result<Roof> {
     let reader = Reader::new(gpu, &set, read.loads)?;
     let read_slope = reader.slope(gpu, &set, read.workgroups, PAIRS)?;
     phase("chaining dispatches");
-    let step = Kernel::new(gpu, "step", include_str!("roof/step.wgsl"))?;
-    let group = step.bind(gpu, &[&set.total]);
-    let record = |count: u32, pass: &mut wgpu::ComputePass<'_>| {
-        pass.set_pipeline(&step.pipeline);
-        pass.set_bind_group(0, &group, &[]);
-        for _ in 0..count {
-            pass.dispatch_workgroups(1, 1, 1);
-        }
-    };
+    let steps = Chain::new(gpu)?;
+    let record = |count: u32, pass: &mut wgpu::ComputePass<'_>| steps.record(count, pass);
     let chain = slope(gpu, 256, PAIRS, record, |count| {
-        set.require_total(gpu, count)
+        require(steps.take(gpu)?, count)
     })?;
     Ok(Roof {
         read_gb_s: set.bytes() as f64 / read_slope.ns(),
@@ -340,12 +333,16 @@ impl WorkingSet {
         let bytes = gpu.read(&self.total, 0, 4)?;
         let found: u32 = bytemuck::pod_read_unaligned(&bytes);
         gpu.queue.write_buffer(&self.total, 0, &[0; 4]);
-        ensure!(
-            found == expected,
-            "void: the kernels counted {found}, expected {expected}"
-        );
-        Ok(())
+        require(found, expected)
     }
+}
+
+fn require(found: u32, expected: u32) -> Result<()> {
+    ensure!(
+        found == expected,
+        "void: the kernels counted {found}, expected {expected}"
+    );
+    Ok(())
 }
 
 /// A kernel outside the variant table.

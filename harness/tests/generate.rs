@@ -526,7 +526,10 @@ fn perplexity_of_two_settings_is_paired() {
 #[test]
 fn smollm2_says_what_the_reference_says() {
     let test = "smollm2_says_what_the_reference_says";
-    let (Some(_adapter), Some(file)) = (support::adapter(test), support::smollm2(test)) else {
+    let (Some(_adapter), Some(file)) = (
+        support::adapter(test),
+        support::fetched(test, "smollm2-135m"),
+    ) else {
         return;
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_zerotvm"));

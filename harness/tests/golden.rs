@@ -114,6 +114,37 @@ fn qwen3_mlx_tiny_passes() {
     passes("qwen3_mlx_tiny_passes", "qwen3-mlx-tiny", 3);
 }
 
+/// The real model as it is stored: last rows of logits and 48 greedy tokens of each
+/// prompt.
+#[test]
+fn smollm2_passes() {
+    let test = "smollm2_passes";
+    let Some(_adapter) = support::adapter(test) else {
+        return;
+    };
+    let Some(dir) = support::golden(test, "smollm2-135m") else {
+        return;
+    };
+    if support::fetched(test, "smollm2-135m").is_none() {
+        return;
+    }
+    let (status, document) = check(&dir);
+    assert_eq!(failed(&document), [""; 0], "what failed");
+    assert_eq!(status, Some(0), "status");
+    assert_eq!(document["ignored"], json!([]), "every tensor is compared");
+    for pass in ["reference", "prefill", "decode"] {
+        let of_pass = list(&document).iter().filter(|c| c["pass"] == pass);
+        let rows = of_pass.clone().filter(|c| c["stage"] == "logits").count();
+        assert_eq!(rows, 4, "{pass}: the last row of each prompt");
+        let tokens: u64 = of_pass
+            .filter(|c| c["stage"] == "greedy" && c["prompt"] != "all")
+            .filter_map(|c| c["elements"].as_u64())
+            .sum();
+        let expected = if pass == "prefill" { 0 } else { 4 * 48 };
+        assert_eq!(tokens, expected, "{pass}: greedy tokens");
+    }
+}
+
 /// With affine weights too, `sg` has every matrix multiplied by a subgroup form.
 #[test]
 fn qwen3_mlx_tiny_passes_by_subgroup() {

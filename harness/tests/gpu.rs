@@ -6,9 +6,13 @@ mod support;
 
 use anyhow::Result;
 use harness::{
-    bench, check,
+    bench::{
+        self,
+        kernels::{self as kernel_times, Filter},
+    },
+    check,
     device::Gpu,
-    engine::{Captured, Engine, Program, every},
+    engine::{Captured, Engine, Program, Turn, every},
     roof,
 };
 use kernels::{
@@ -289,6 +293,64 @@ fn a_bench_repeats_its_tokens_and_the_roof_reads_every_word() {
             values * bytes + scales,
             "{choice}"
         );
+    }
+}
+
+/// What `bench --kernels` times, run without a clock.
+#[test]
+fn a_rotation_writes_what_the_plan_writes() {
+    let Some(gpu) = adapter("a_rotation_writes_what_the_plan_writes") else {
+        return;
+    };
+    let weights = llama_tiny();
+    let mut engine = Engine::new(&gpu, &weights, 64, None).expect("engine");
+    for choice in ["rowwise=1", "rowwise=0", "kv8=1"] {
+        let arm = engine.arm(&settings(&gpu, &[choice])).expect("arm");
+        engine
+            .prefill_whole(&arm.prefill, &[1, 2, 3])
+            .expect("prefill");
+        engine.decode(&arm.decode, 3, 2).expect("decode");
+        let sites = kernel_times::sites(&engine, &arm, &Filter::default()).expect("sites");
+        let dispatches: usize = sites.iter().map(|site| site.dispatches_per_token).sum();
+        let planned = arm.decode.plan.dispatches_per_token() as usize;
+        assert_eq!(dispatches, planned, "every dispatch has a site");
+        for site in &sites {
+            // More sets than the two layers have, one output for all, and one set.
+            for (sets, one_output) in [(3, false), (3, true), (0, false)] {
+                let turn = Turn {
+                    weight_bytes: sets * site.weight_bytes,
+                    one_output,
+                };
+                let rotation = engine.rotation(&arm, site.indices(), turn);
+                let rotation = rotation.expect("bound");
+                let expected = if site.weight_bytes == 0 {
+                    1
+                } else {
+                    sets.max(1)
+                };
+                assert_eq!(rotation.weights as u64, expected, "{site:?}");
+                let mut encoder = gpu
+                    .device
+                    .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                rotation.record(rotation.len(), &mut pass);
+                drop(pass);
+                gpu.run("rotation", encoder).expect("it runs");
+                let same = engine.require_same(&arm, site.indices(), &rotation);
+                same.unwrap_or_else(|e| panic!("{choice}: {e:#}"));
+            }
+        }
+        // A rotation that was not recorded has written nothing.
+        let head = sites.iter().find(|site| site.site == "lm_head");
+        let head = head.expect("a head").indices();
+        let turn = Turn {
+            weight_bytes: 0,
+            one_output: false,
+        };
+        let idle = engine.rotation(&arm, head, turn).expect("bound");
+        engine
+            .require_same(&arm, head, &idle)
+            .expect_err("nothing was written");
     }
 }
 

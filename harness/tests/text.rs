@@ -69,7 +69,7 @@ fn the_tokenizer_of_the_gguf_holds_golden_data() {
     let test = "the_tokenizer_of_the_gguf_holds_golden_data";
     let (Some(folder), Some(file)) = (
         support::golden(test, "smollm2-135m"),
-        support::smollm2(test),
+        support::fetched(test, "smollm2-135m"),
     ) else {
         return;
     };

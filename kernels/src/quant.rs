@@ -15,6 +15,10 @@ pub enum QuantFormat {
     /// GGUF's symmetric 4-bit format: groups of 32, f16 scales; `w = (code - 8) * scale`.
     #[serde(rename = "q4_0")]
     Q4_0,
+    /// GGUF's symmetric 8-bit format: groups of 32, f16 scales; `w = (code - 128) *
+    /// scale`. GGUF's signed bytes with their highest bit flipped.
+    #[serde(rename = "q8_0")]
+    Q8_0,
     /// MLX affine, 4 bits, groups of 32; `w = code * scale + bias`.
     #[serde(rename = "affine4_g32")]
     Affine4G32,
@@ -41,6 +45,7 @@ impl QuantFormat {
         Self::Q4f16_1,
         Self::Q4f32_1,
         Self::Q4_0,
+        Self::Q8_0,
         Self::Affine4G32,
         Self::Affine4G64,
         Self::Affine3G64,
@@ -53,11 +58,16 @@ impl QuantFormat {
         Self::Q4f16_1,
         Self::Q4f32_1,
         Self::Q4_0,
+        Self::Q8_0,
         Self::Affine4G32,
         Self::Affine4G64,
         Self::Affine8G32,
         Self::Affine8G64,
     ];
+
+    /// Those that forms of textures are written for: what MLC's checkpoints and GGUF
+    /// files of the default model hold.
+    pub const IN_TEXTURES: &'static [Self] = &[Self::Q4f16_1, Self::Q8_0, Self::Affine4G32];
 
     /// Its name: the published one, or for MLX's affine formats bits and group.
     pub const fn name(self) -> &'static str {
@@ -65,6 +75,7 @@ impl QuantFormat {
             Self::Q4f16_1 => "q4f16_1",
             Self::Q4f32_1 => "q4f32_1",
             Self::Q4_0 => "q4_0",
+            Self::Q8_0 => "q8_0",
             Self::Affine4G32 => "affine4_g32",
             Self::Affine4G64 => "affine4_g64",
             Self::Affine3G64 => "affine3_g64",
@@ -78,14 +89,19 @@ impl QuantFormat {
         match self {
             Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 | Self::Affine4G32 | Self::Affine4G64 => 4,
             Self::Affine3G64 => 3,
-            Self::Affine8G32 | Self::Affine8G64 => 8,
+            Self::Q8_0 | Self::Affine8G32 | Self::Affine8G64 => 8,
         }
     }
 
     /// Weights along K that share one scale.
     pub const fn group_size(self) -> usize {
         match self {
-            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 | Self::Affine4G32 | Self::Affine8G32 => 32,
+            Self::Q4f16_1
+            | Self::Q4f32_1
+            | Self::Q4_0
+            | Self::Q8_0
+            | Self::Affine4G32
+            | Self::Affine8G32 => 32,
             Self::Affine4G64 | Self::Affine3G64 | Self::Affine8G64 => 64,
         }
     }
@@ -93,7 +109,7 @@ impl QuantFormat {
     /// Whether every group has a bias beside its scale.
     pub const fn is_affine(self) -> bool {
         match self {
-            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 => false,
+            Self::Q4f16_1 | Self::Q4f32_1 | Self::Q4_0 | Self::Q8_0 => false,
             Self::Affine4G32
             | Self::Affine4G64
             | Self::Affine3G64
@@ -107,6 +123,7 @@ impl QuantFormat {
         match self {
             Self::Q4f16_1 | Self::Q4f32_1 => 7,
             Self::Q4_0 => 8,
+            Self::Q8_0 => 128,
             Self::Affine4G32
             | Self::Affine4G64
             | Self::Affine3G64
@@ -121,6 +138,7 @@ impl QuantFormat {
             Self::Q4f32_1 => Elem::F32,
             Self::Q4f16_1
             | Self::Q4_0
+            | Self::Q8_0
             | Self::Affine4G32
             | Self::Affine4G64
             | Self::Affine3G64

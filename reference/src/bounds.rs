@@ -18,6 +18,7 @@
 //! Built-in functions add what WGSL's accuracy table allows them.
 
 use crate::numerics::round_to_f16;
+use approx::AbsDiffEq;
 use kernels::Elem;
 
 /// Unit roundoff of f32, half a ULP relative to 1.
@@ -83,15 +84,7 @@ impl Expected {
         }
         let all = self.value.iter().zip(&self.limit).zip(found).enumerate();
         all.map(|(index, ((&value, &limit), &found))| {
-            let difference = (found - value).abs();
-            let used = if found == value {
-                0.0
-            } else if difference.is_finite() && limit >= 0.0 {
-                // 0 / 0 cannot occur: an equal value was taken above.
-                difference / limit
-            } else {
-                f64::INFINITY
-            };
+            let used = used(found, value, limit);
             Worst {
                 index,
                 found,
@@ -106,6 +99,29 @@ impl Expected {
     /// Whether every element of `found` is within its limit.
     pub fn accepts(&self, found: &[f64]) -> bool {
         self.worst(found).is_none_or(|worst| worst.used <= 1.0)
+    }
+}
+
+/// How much of its limit a found value uses: at most 1 where it is within it. Every
+/// comparison of a kernel's output with what is expected of it is decided here.
+fn used(found: f64, value: f64, limit: f64) -> f64 {
+    let difference = (found - value).abs();
+    // Equal infinities are within any limit, NaN and a negative limit within none.
+    let within = limit >= 0.0 && found.abs_diff_eq(&value, limit);
+    if !within {
+        // A quotient that rounds down to 1 is still too much.
+        let over = difference / limit;
+        let usable = over.is_finite() && over >= 1.0;
+        return if usable {
+            over.max(1.0 + f64::EPSILON)
+        } else {
+            f64::INFINITY
+        };
+    }
+    if found == value {
+        0.0
+    } else {
+        (difference / limit).min(1.0)
     }
 }
 
@@ -427,6 +443,11 @@ mod tests {
         assert!(!expected.accepts(&[f64::NAN, 2.0]), "NaN");
         assert!(!expected.accepts(&[f64::INFINITY, 2.0]), "infinity");
         assert!(!expected.accepts(&[1.0]), "an element is missing");
+        let boundless = Expected::from_pairs([(1.0, f64::NAN), (1.0, -1.0)]);
+        assert!(!boundless.accepts(&[1.5, 1.0]), "no limit is no pass");
+        let infinite = Expected::from_pairs([(f64::INFINITY, 0.0)]);
+        assert!(infinite.accepts(&[f64::INFINITY]), "as expected");
+        assert!(!infinite.accepts(&[f64::MAX]), "finite where it is not");
     }
 
     #[test]

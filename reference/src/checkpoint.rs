@@ -25,7 +25,7 @@ pub enum Container {
     Mlc,
     /// An MLX checkpoint folder.
     Mlx,
-    /// A GGUF file, requantised.
+    /// A GGUF file, as stored or converted.
     Gguf,
     /// Seeded random numbers.
     Synthetic,
@@ -36,7 +36,7 @@ pub enum Container {
 pub struct Provenance {
     /// Where the weights come from.
     pub weights: Container,
-    /// The name to print, e.g. `SmolLM2 (requantised)`.
+    /// The name to print, e.g. `SmolLM2 (GGUF, as stored)`.
     pub title: String,
     /// Lower-case hex: of the source file for [`Container::Gguf`], otherwise of
     /// the weights themselves ([`Checkpoint::payload_sha256`]).

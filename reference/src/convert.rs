@@ -1,390 +1,309 @@
-//! GGUF to q4f16_1: a Llama-family file becomes a checkpoint of a registered
-//! model. Container are decoded and quantised again, so the result is an
-//! approximation of the file and its title says "(requantised)".
+//! Decoded weights to a checkpoint in a format that other programs read too.
 
 use crate::checkpoint::{
-    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe, hex,
+    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored,
 };
-use crate::gguf::{Gguf, GgufError, TensorInfo};
+use crate::folder::FolderError;
+use crate::gguf::{self, Gguf, LoadError};
 use crate::matrix::{Packed, ScaleValues};
-use crate::quantise::{FORMAT, quantise_row};
+use crate::mlx::FloatFolder;
+use crate::quantise::{quantise_row, quantise_row_affine, quantise_row_wide};
+use crate::{mlc, mlx};
 use half::f16;
-use kernels::models::{Family, ModelSpec, Shape, Tensor, registry};
+use kernels::models::{ModelSpec, Shape};
+use kernels::quant::{Elem, QuantFormat};
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A GGUF file that is not the model it should be.
+/// Rows that one job reads and quantises.
+const JOB_ROWS: usize = 64;
+
+/// What cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The file itself.
+    /// A GGUF file that cannot be read.
     #[error(transparent)]
-    Gguf(#[from] GgufError),
+    Gguf(#[from] LoadError),
+    /// A folder that cannot be read or written.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// The parameters do not make the model.
-    #[error("{file}: {cause}")]
+    #[error("{input}: {cause}")]
     Checkpoint {
-        /// The file.
-        file: String,
+        /// The file or folder.
+        input: String,
         /// Why.
         cause: CheckpointError,
     },
-    /// The file is another model.
-    #[error("{file}: {field} is {found}, but {model} has {expected}; choose a GGUF of {model}")]
-    Model {
-        /// The file.
-        file: String,
-        /// The metadata key.
-        field: String,
-        /// The file's value.
-        found: String,
-        /// The model's id.
-        model: String,
-        /// The model's value.
-        expected: String,
-    },
-    /// No registered model can come from a GGUF of this architecture.
-    #[error("{file}: general.architecture is {found}; supported: llama")]
-    Architecture {
-        /// The file.
-        file: String,
-        /// The file's architecture.
-        found: String,
-    },
-    /// A tensor has another shape than the model's.
-    #[error("{file}: tensor {tensor}: expected {expected}, found [{rows}, {k}]")]
-    Shape {
-        /// The file.
-        file: String,
-        /// The tensor.
-        tensor: String,
-        /// The model's shape.
-        expected: String,
-        /// Rows found.
-        rows: usize,
-        /// Width found.
-        k: usize,
-    },
-    /// A tensor that the model does not have.
-    #[error("{file}: tensor {tensor} is unknown to {model}; this is another architecture")]
-    Unknown {
-        /// The file.
-        file: String,
-        /// The tensor.
-        tensor: String,
-        /// The model's id.
-        model: String,
-    },
-    /// A value that f16 cannot hold.
-    #[error("{file}: tensor {tensor}, row {row}, column {column}: {value} is not a finite f16")]
-    NotFinite {
-        /// The file.
-        file: String,
-        /// The tensor.
-        tensor: String,
-        /// Row of the value.
+    /// A weight that the format cannot hold.
+    #[error(
+        "{input}: parameter {name}, row {row}, column {column}: {value} cannot be held in {format}; \
+         the file is damaged or needs rescaling"
+    )]
+    Weight {
+        /// The file or folder.
+        input: String,
+        /// The parameter.
+        name: String,
+        /// Row of the weight.
         row: usize,
-        /// Column of the value.
+        /// Column of the weight, or of the first of its group.
         column: usize,
-        /// The value.
+        /// The weight.
         value: f32,
+        /// The format.
+        format: QuantFormat,
     },
 }
 
-/// Reads a GGUF and converts it to the registered model that it holds;
-/// `progress` counts parameters.
-///
-/// # Errors
-/// [`ConvertError`]; where no registered model fits, the first difference to
-/// the nearest one, both sides named.
-pub fn load(path: &Path, progress: Progress<'_>) -> Result<Checkpoint, ConvertError> {
-    let gguf = Gguf::open(path)?;
-    let candidates: Vec<ModelSpec> = registry()
-        .into_iter()
-        .filter(|spec| spec.family == Family::Llama)
-        .collect();
-    let mut first_error = None;
-    for spec in candidates {
-        match check_model(&gguf, &spec) {
-            Ok(()) => return from_gguf(&gguf, spec, progress),
-            Err(error) => drop(first_error.get_or_insert(error)),
+/// A model whose weights can be had as f32.
+pub trait FloatModel: Sync {
+    /// The file or folder.
+    fn input(&self) -> String;
+
+    /// The model's constants; its formats are not used.
+    fn spec(&self) -> &ModelSpec;
+
+    /// Writes rows of a parameter into `out`, `[rows.len(), k]`; a vector is one row.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    fn rows(&self, key: Key, rows: Range<usize>, out: &mut [f32]) -> Result<(), ConvertError>;
+}
+
+impl FloatModel for gguf::Model<'_> {
+    fn input(&self) -> String {
+        self.gguf().file().to_owned()
+    }
+
+    fn spec(&self) -> &ModelSpec {
+        self.spec()
+    }
+
+    fn rows(&self, key: Key, rows: Range<usize>, out: &mut [f32]) -> Result<(), ConvertError> {
+        Ok(self.rows(key, rows, out)?)
+    }
+}
+
+/// What a conversion makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An MLC folder in q4f16_1.
+    Q4f16_1,
+    /// An MLC folder in q4f32_1.
+    Q4f32_1,
+    /// An MLX folder, 4 bits in groups of 64.
+    MlxAffine4,
+}
+
+impl Target {
+    /// Every target.
+    pub const ALL: [Self; 3] = [Self::Q4f16_1, Self::Q4f32_1, Self::MlxAffine4];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q4f16_1 => "q4f16_1",
+            Self::Q4f32_1 => "q4f32_1",
+            Self::MlxAffine4 => "mlx-affine4",
         }
     }
-    Err(first_error.expect("the registry has a Llama-family model"))
+
+    /// Format of the matrices.
+    pub const fn format(self) -> QuantFormat {
+        match self {
+            Self::Q4f16_1 => QuantFormat::Q4f16_1,
+            Self::Q4f32_1 => QuantFormat::Q4f32_1,
+            Self::MlxAffine4 => QuantFormat::Affine4G64,
+        }
+    }
+
+    const fn container(self) -> Container {
+        match self {
+            Self::Q4f16_1 | Self::Q4f32_1 => Container::Mlc,
+            Self::MlxAffine4 => Container::Mlx,
+        }
+    }
 }
 
-/// Converts a GGUF in memory to `spec`, parameters and rows in parallel.
+/// Reads a GGUF file, or a Hugging Face folder in floating point, and quantises its
+/// decoded weights; `progress` counts weights.
 ///
 /// # Errors
 /// [`ConvertError`].
-pub fn from_gguf(
-    gguf: &Gguf,
-    spec: ModelSpec,
+pub fn read(
+    input: &Path,
+    target: Target,
     progress: Progress<'_>,
 ) -> Result<Checkpoint, ConvertError> {
-    check_model(gguf, &spec)?;
-    check_names(gguf, &spec)?;
-    let keys = spec.tensors();
-    let done = AtomicU64::new(0);
-    let tensors: Vec<(Key, Stored)> = keys
-        .par_iter()
-        .map(|&key| {
-            let stored = parameter(gguf, &spec, key)?;
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, keys.len() as u64);
-            Ok((key, stored))
-        })
-        .collect::<Result<_, ConvertError>>()?;
-    let sha256 = hex(&Sha256::digest(gguf.bytes()));
-    let provenance = Provenance {
-        weights: Container::Gguf,
-        title: format!("{} (requantised)", spec.title),
-        notes: vec![format!(
-            "q4f16_1 made from the decoded weights of the GGUF with sha256 {sha256}"
-        )],
-        sha256,
+    if input.is_dir() {
+        return quantise(&FloatFolder::open(input)?, target, progress);
+    }
+    let gguf = Gguf::open(input).map_err(LoadError::from)?;
+    quantise(&gguf::Model::new(&gguf)?, target, progress)
+}
+
+/// Writes a checkpoint in the container of its formats: MLX where its matrices are
+/// affine, else MLC; `progress` counts bytes.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn write(
+    checkpoint: &Checkpoint,
+    output: &Path,
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
+    if checkpoint.spec().format.is_affine() {
+        mlx::write(checkpoint, output, progress)
+    } else {
+        mlc::write(checkpoint, output, progress)
+    }
+}
+
+/// Quantises all matrices to one format, rows in parallel; `progress` counts weights.
+///
+/// # Errors
+/// [`ConvertError`].
+pub fn quantise(
+    model: &dyn FloatModel,
+    target: Target,
+    progress: Progress<'_>,
+) -> Result<Checkpoint, ConvertError> {
+    let format = target.format();
+    let spec = ModelSpec {
+        format,
+        other_formats: vec![],
+        ..model.spec().clone()
     };
-    Checkpoint::new(spec, provenance, tensors).map_err(|cause| ConvertError::Checkpoint {
-        file: gguf.file().to_owned(),
+    let checkpoint_error = |cause| ConvertError::Checkpoint {
+        input: model.input(),
         cause,
-    })
-}
-
-/// Compares the architecture's metadata with the model, field by field.
-fn check_model(gguf: &Gguf, spec: &ModelSpec) -> Result<(), ConvertError> {
-    let architecture = gguf.string("general.architecture")?;
-    if architecture != "llama" || spec.family != Family::Llama {
-        return Err(ConvertError::Architecture {
-            file: gguf.file().to_owned(),
-            found: architecture.to_owned(),
-        });
-    }
-    let differs = |field: &str, found: String, expected: String| ConvertError::Model {
-        file: gguf.file().to_owned(),
-        field: field.to_owned(),
-        found,
-        model: spec.id.clone(),
-        expected,
     };
-    let integers = [
-        ("llama.block_count", spec.num_hidden_layers),
-        ("llama.embedding_length", spec.hidden_size),
-        ("llama.feed_forward_length", spec.intermediate_size),
-        ("llama.attention.head_count", spec.num_attention_heads),
-        ("llama.attention.head_count_kv", spec.num_key_value_heads),
-        ("llama.rope.dimension_count", spec.rotary_dim),
-    ];
-    for (field, expected) in integers {
-        let found = gguf.unsigned(field)?;
-        if found != expected as u64 {
-            return Err(differs(field, found.to_string(), expected.to_string()));
-        }
-    }
-    let floats = [
-        ("llama.rope.freq_base", spec.rope_theta),
-        ("llama.attention.layer_norm_rms_epsilon", spec.rms_norm_eps),
-    ];
-    for (field, expected) in floats {
-        let found = gguf.float(field)?;
-        // The file's are f32.
-        if found as f32 != expected as f32 {
-            return Err(differs(field, found.to_string(), expected.to_string()));
-        }
-    }
-    if let Some(field) = gguf
-        .metadata()
-        .keys()
-        .find(|key| key.starts_with("llama.rope.scal"))
-    {
-        let found = format!("{:?}", gguf.metadata()[field]);
-        return Err(differs(field, found, "no RoPE scaling".into()));
-    }
-    if gguf.metadata().contains_key("llama.vocab_size") {
-        let found = gguf.unsigned("llama.vocab_size")?;
-        if found != spec.vocab_size as u64 {
-            return Err(differs(
-                "llama.vocab_size",
-                found.to_string(),
-                spec.vocab_size.to_string(),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// How a projection's rows are ordered in the file.
-#[derive(Clone, Copy)]
-enum RowOrder {
-    AsStored,
-    /// Rows of a head are stored in pairs `[head_dim / 2, 2]` for interleaved
-    /// RoPE; half-split RoPE needs `[2, head_dim / 2]`.
-    Interleaved {
-        head_dim: usize,
-    },
-}
-
-impl RowOrder {
-    /// The stored row that becomes `row`.
-    fn source(self, row: usize) -> usize {
-        match self {
-            Self::AsStored => row,
-            Self::Interleaved { head_dim } => {
-                let (head, i) = (row / head_dim, row % head_dim);
-                let (side, pair) = (i / (head_dim / 2), i % (head_dim / 2));
-                head * head_dim + 2 * pair + side
-            }
-        }
-    }
-}
-
-/// A parameter's tensors in the file, fused along rows in this order, each with
-/// its number of rows.
-fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usize, RowOrder)> {
-    let block = |name: &str| match layer {
-        Some(layer) => format!("blk.{layer}.{name}.weight"),
-        None => format!("{name}.weight"),
+    crate::checkpoint::supported(&spec).map_err(checkpoint_error)?;
+    let (done, total) = (AtomicU64::new(0), spec.parameters());
+    let advance = |weights: usize| {
+        let weights = weights as u64;
+        progress(done.fetch_add(weights, Ordering::Relaxed) + weights, total);
     };
-    let part = |name: &str, rows| (block(name), rows, RowOrder::AsStored);
-    let rotated = |name: &str, rows| {
-        let head_dim = spec.head_dim;
-        (block(name), rows, RowOrder::Interleaved { head_dim })
-    };
-    let d = spec.hidden_size;
-    match tensor {
-        Tensor::Embedding => vec![part("token_embd", spec.vocab_size)],
-        Tensor::InputNorm => vec![part("attn_norm", 1)],
-        Tensor::Qkv => vec![
-            rotated("attn_q", spec.q_dim()),
-            rotated("attn_k", spec.kv_dim()),
-            part("attn_v", spec.kv_dim()),
-        ],
-        Tensor::QNorm => vec![part("attn_q_norm", 1)],
-        Tensor::KNorm => vec![part("attn_k_norm", 1)],
-        Tensor::O => vec![part("attn_output", d)],
-        Tensor::PostNorm => vec![part("ffn_norm", 1)],
-        Tensor::GateUp => vec![
-            part("ffn_gate", spec.intermediate_size),
-            part("ffn_up", spec.intermediate_size),
-        ],
-        Tensor::Down => vec![part("ffn_down", d)],
-        Tensor::FinalNorm => vec![part("output_norm", 1)],
-        Tensor::LmHead => vec![part("output", spec.vocab_size)],
-    }
-}
-
-fn check_names(gguf: &Gguf, spec: &ModelSpec) -> Result<(), ConvertError> {
-    let known: std::collections::BTreeSet<String> = spec
-        .tensors()
-        .into_iter()
-        .flat_map(|key| parts(spec, key))
-        .map(|(name, _, _)| name)
-        .collect();
-    match gguf.tensors().keys().find(|name| !known.contains(*name)) {
-        None => Ok(()),
-        Some(tensor) => Err(ConvertError::Unknown {
-            file: gguf.file().to_owned(),
-            tensor: tensor.clone(),
-            model: spec.id.clone(),
-        }),
-    }
-}
-
-fn parameter(gguf: &Gguf, spec: &ModelSpec, key: Key) -> Result<Stored, ConvertError> {
-    let parts = parts(spec, key);
-    match spec.shape(key.1) {
-        Shape::Matrix { rows, k } => {
-            let words_per_row = FORMAT.words_per_row(k);
-            let scales_per_row = FORMAT.scales_per_row(k);
-            let mut words = vec![0; rows * words_per_row];
-            let mut scales = vec![f16::ZERO; rows * scales_per_row];
-            let mut start = 0;
-            for (name, rows, order) in parts {
-                let tensor = sized(gguf, &name, rows, k)?;
-                words[start * words_per_row..][..rows * words_per_row]
-                    .par_chunks_mut(words_per_row)
-                    .zip(
-                        scales[start * scales_per_row..][..rows * scales_per_row]
-                            .par_chunks_mut(scales_per_row),
-                    )
-                    .enumerate()
-                    .try_for_each_init(
-                        || vec![0.0; k],
-                        |weights, (row, (words, scales))| {
-                            let source = order.source(row);
-                            gguf.dequantise_row(tensor, source, weights);
-                            quantise_row(weights, words, scales)
-                                .map_err(|i| not_finite(gguf, &name, source, i, weights[i]))
-                        },
-                    )?;
-                start += rows;
-            }
-            Ok(Stored::Matrix(Packed {
-                format: FORMAT,
-                rows,
-                k,
-                words,
-                scales: ScaleValues::F16(scales),
-                biases: vec![],
-            }))
-        }
-        Shape::Vector { len } => {
-            let (name, rows, _) = &parts[0];
-            let tensor = sized(gguf, name, *rows, len)?;
-            let mut values = vec![0.0; len];
-            gguf.dequantise_row(tensor, 0, &mut values);
-            let rounded = values.iter().enumerate().map(|(i, &value)| {
-                let rounded = f16::from_f32(value);
-                if rounded.is_finite() {
-                    Ok(rounded)
-                } else {
-                    Err(not_finite(gguf, name, 0, i, value))
+    let tensors = spec.tensors().into_iter().map(|key| {
+        let stored = match spec.shape(key.1) {
+            Shape::Matrix { rows, k } => matrix(model, &spec, key, (rows, k), &advance)?,
+            Shape::Vector { len } => {
+                let mut values = vec![0.0; len];
+                model.rows(key, 0..1, &mut values)?;
+                advance(len);
+                let halves: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
+                if let Some(i) = halves.iter().position(|h| !h.is_finite()) {
+                    return Err(weight_error(model, &spec, key, (0, i), values[i]));
                 }
-            });
-            Ok(Stored::Vector(rounded.collect::<Result<_, _>>()?))
+                Stored::Vector(halves)
+            }
+        };
+        Ok((key, stored))
+    });
+    let tensors = tensors.collect::<Result<Vec<_>, ConvertError>>()?;
+    let provenance = Provenance {
+        weights: target.container(),
+        title: format!("{} (requantised)", spec.title),
+        sha256: String::new(),
+        notes: vec![format!(
+            "{format} made from the decoded weights of {}",
+            Path::new(&model.input())
+                .file_name()
+                .map_or("a file".into(), |n| n.to_string_lossy())
+        )],
+    };
+    Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
+}
+
+fn matrix(
+    model: &dyn FloatModel,
+    spec: &ModelSpec,
+    key: Key,
+    (rows, k): (usize, usize),
+    advance: &(dyn Fn(usize) + Sync),
+) -> Result<Stored, ConvertError> {
+    let format = spec.format;
+    let (words_per_row, groups) = (format.words_per_row(k), format.scales_per_row(k));
+    let jobs = (0..rows.div_ceil(JOB_ROWS)).into_par_iter().map(|job| {
+        let first = job * JOB_ROWS;
+        let count = JOB_ROWS.min(rows - first);
+        let mut weights = vec![0.0; count * k];
+        model.rows(key, first..first + count, &mut weights)?;
+        let mut part = Rows {
+            words: vec![0; count * words_per_row],
+            halves: vec![f16::ZERO; count * groups],
+            wide: vec![],
+            biases: vec![],
+        };
+        if format.scale_type() == Elem::F32 {
+            part.wide = vec![0.0; part.halves.len()];
         }
+        if format.is_affine() {
+            part.biases = part.halves.clone();
+        }
+        for (i, weights) in weights.chunks_exact(k).enumerate() {
+            let words = &mut part.words[i * words_per_row..][..words_per_row];
+            let groups = i * groups..(i + 1) * groups;
+            let quantised = if format.is_affine() {
+                let biases = &mut part.biases[groups.clone()];
+                quantise_row_affine(format, weights, words, &mut part.halves[groups], biases)
+            } else if format.scale_type() == Elem::F32 {
+                quantise_row_wide(weights, words, &mut part.wide[groups])
+            } else {
+                quantise_row(weights, words, &mut part.halves[groups])
+            };
+            quantised.map_err(|column| {
+                weight_error(model, spec, key, (first + i, column), weights[column])
+            })?;
+        }
+        advance(count * k);
+        Ok(part)
+    });
+    let jobs = jobs.collect::<Result<Vec<Rows>, ConvertError>>()?;
+    let (mut words, mut halves, mut wide, mut biases) = (vec![], vec![], vec![], vec![]);
+    for part in jobs {
+        words.extend(part.words);
+        halves.extend(part.halves);
+        wide.extend(part.wide);
+        biases.extend(part.biases);
     }
+    Ok(Stored::Matrix(Packed {
+        format,
+        rows,
+        k,
+        words,
+        scales: match format.scale_type() {
+            Elem::F16 => ScaleValues::F16(halves),
+            Elem::F32 => ScaleValues::F32(wide),
+        },
+        biases,
+    }))
 }
 
-fn sized<'a>(
-    gguf: &'a Gguf,
-    name: &str,
-    rows: usize,
-    k: usize,
-) -> Result<&'a TensorInfo, ConvertError> {
-    let tensor = gguf.tensor(name)?;
-    if (tensor.rows, tensor.k) != (rows, k) {
-        return Err(ConvertError::Shape {
-            file: gguf.file().to_owned(),
-            tensor: name.to_owned(),
-            expected: describe(Shape::Matrix { rows, k }),
-            rows: tensor.rows,
-            k: tensor.k,
-        });
-    }
-    Ok(tensor)
+/// Quantised rows of one job.
+struct Rows {
+    words: Vec<u32>,
+    halves: Vec<f16>,
+    wide: Vec<f32>,
+    biases: Vec<f16>,
 }
 
-fn not_finite(gguf: &Gguf, tensor: &str, row: usize, column: usize, value: f32) -> ConvertError {
-    ConvertError::NotFinite {
-        file: gguf.file().to_owned(),
-        tensor: tensor.to_owned(),
+fn weight_error(
+    model: &dyn FloatModel,
+    spec: &ModelSpec,
+    (layer, tensor): Key,
+    (row, column): (usize, usize),
+    value: f32,
+) -> ConvertError {
+    ConvertError::Weight {
+        input: model.input(),
+        name: spec.param_name(layer, tensor),
         row,
         column,
         value,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interleaved_rows_become_halves() {
-        let order = RowOrder::Interleaved { head_dim: 6 };
-        let rows: Vec<usize> = (0..12).map(|row| order.source(row)).collect();
-        assert_eq!(
-            rows,
-            [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11],
-            "[3, 2] to [2, 3] per head"
-        );
+        format: spec.format,
     }
 }

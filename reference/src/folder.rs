@@ -1,6 +1,10 @@
 //! Checkpoint folders of either kind: reading one, and what both have in common.
 
 pub(crate) mod fields;
+pub(crate) mod origin;
+mod verify;
+
+pub use verify::{Verification, Verify};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
 use crate::{mlc, mlx};
@@ -82,6 +86,15 @@ pub enum FolderError {
         /// The folder.
         dir: PathBuf,
     },
+    /// Weights in floating point, which the kernels do not read.
+    #[error(
+        "{dir}: its weights are in floating point; quantise them with `cargo xtask convert {dir} \
+         OUT --format q4f16_1`"
+    )]
+    Unquantised {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The folder to write to has something in it.
     #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
     NotEmpty {
@@ -120,13 +133,26 @@ pub(crate) fn field(
     }
 }
 
-/// Reads an MLC or an MLX checkpoint folder, by its configuration.
+/// Reads an MLC or an MLX checkpoint folder, by its configuration. What has an md5 is
+/// verified.
 ///
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    read_with(dir, Verification::default(), progress)
+}
+
+/// The same, verified as the caller says.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read_with(
+    dir: &Path,
+    verification: Verification<'_>,
+    progress: Progress<'_>,
+) -> Result<Checkpoint, FolderError> {
     if dir.join(mlc::CONFIG).exists() {
-        mlc::read(dir, progress)
+        mlc::read_with(dir, verification, progress)
     } else if dir.join(mlx::CONFIG).exists() {
         mlx::read(dir, progress)
     } else {
@@ -134,6 +160,55 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
             dir: dir.to_owned(),
         })
     }
+}
+
+/// Writes a folder beside `dir` with `fill` and renames it to `dir`, so that nothing
+/// is there unless all of it is.
+///
+/// # Errors
+/// [`FolderError::NotEmpty`], or what `fill` or the file system says.
+pub(crate) fn write_whole(
+    dir: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), FolderError>,
+) -> Result<(), FolderError> {
+    let empty = match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(io(dir)(error)),
+    };
+    if !empty {
+        return Err(FolderError::NotEmpty {
+            dir: dir.to_owned(),
+        });
+    }
+    // `a/..` has no name to put a sibling beside.
+    let Some(name) = dir.file_name() else {
+        let expected = "a folder's name at the end of the path";
+        return Err(field(dir, "output folder", expected, "none", ""));
+    };
+    let mut partial = name.to_owned();
+    partial.push(format!(".partial-{}", std::process::id()));
+    let partial = dir.with_file_name(partial);
+    fs::create_dir_all(&partial).map_err(io(&partial))?;
+    let written = fill(&partial).and_then(|()| {
+        if dir.exists() {
+            fs::remove_dir(dir).map_err(io(dir))?;
+        }
+        fs::rename(&partial, dir).map_err(io(dir))
+    });
+    if written.is_err() {
+        // Best effort: the error to report is the first one.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    written
+}
+
+pub(crate) fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), FolderError> {
+    let text = serde_json::to_string_pretty(value).map_err(|cause| FolderError::Json {
+        file: file.to_owned(),
+        cause,
+    })?;
+    fs::write(file, text + "\n").map_err(io(file))
 }
 
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FolderError> {

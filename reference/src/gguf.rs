@@ -2,15 +2,27 @@
 //!
 //! The header is hostile until proven otherwise: every count, length and range
 //! is checked against the file's size before anything of that size is
-//! allocated. Metadata arrays stay in the file; only their type, length and
-//! place are kept.
+//! allocated, and the header's own size is limited, so that no file takes more
+//! than 64 MB before it is refused. Metadata arrays stay in the header's bytes;
+//! only their type, length and place are kept. Tensors are read by range.
 
 mod arrays;
+mod blocks;
+mod load;
+mod model;
 
-use half::f16;
+pub use blocks::{BlockType, dequantise};
+pub use load::{load, load_model};
+pub(crate) use model::expected;
+pub use model::{LoadError, Model};
+
+use crate::inspect::Stored;
+use crate::ranges;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 4] = *b"GGUF";
 const VERSIONS: [u32; 2] = [2, 3];
@@ -21,6 +33,13 @@ const MAX_ARRAY_DEPTH: usize = 4;
 const MAX_DIMS: u32 = 4;
 /// Largest file: 64 GiB, beyond any model of the registry.
 const MAX_FILE_BYTES: u64 = 1 << 36;
+/// Longest header: with 260,000 tokens and as many merges it has under 12 MB. Keys,
+/// names and texts are copied out of it, so it is held twice at most.
+const MAX_HEADER_BYTES: u64 = 24 << 20;
+/// Most tensors, and most keys: models of the field have under 2,000.
+const MAX_ENTRIES: u64 = 16_384;
+/// Longest part of a text that an error shows, in bytes.
+const SHOWN_BYTES: usize = 80;
 
 /// A file that is not a GGUF this workbench can read.
 #[derive(Debug, thiserror::Error)]
@@ -68,117 +87,6 @@ pub enum GgufError {
     },
 }
 
-/// How a tensor's rows are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockType {
-    /// One f32 per value.
-    F32,
-    /// One f16 per value.
-    F16,
-    /// 32 values: f16 `d`, 16 bytes of codes; `w = (code - 8) * d`.
-    Q4_0,
-    /// 32 values: f16 `d` and `m`, 16 bytes of codes; `w = code * d + m`.
-    Q4_1,
-    /// 32 values: f16 `d`, 32 signed bytes; `w = code * d`.
-    Q8_0,
-}
-
-impl BlockType {
-    /// Every supported type.
-    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Q4_0, Self::Q4_1, Self::Q8_0];
-
-    /// GGML's number.
-    pub const fn id(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q4_1 => 3,
-            Self::Q8_0 => 8,
-        }
-    }
-
-    /// GGML's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q8_0 => "Q8_0",
-        }
-    }
-
-    /// Values in one block.
-    pub const fn block_len(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q8_0 => 32,
-        }
-    }
-
-    /// Bytes of one block.
-    pub const fn block_bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-            Self::Q8_0 => 34,
-        }
-    }
-
-    fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
-    }
-}
-
-/// Decodes whole blocks to f32.
-///
-/// # Panics
-/// When `blocks` and `out` do not hold the same number of values.
-pub fn dequantise(block_type: BlockType, blocks: &[u8], out: &mut [f32]) {
-    assert_eq!(
-        blocks.len() / block_type.block_bytes() * block_type.block_len(),
-        out.len(),
-        "blocks and output hold the same values"
-    );
-    let blocks = blocks.chunks_exact(block_type.block_bytes());
-    let outs = out.chunks_exact_mut(block_type.block_len());
-    let half_at = |block: &[u8], at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
-    for (block, out) in blocks.zip(outs) {
-        match block_type {
-            BlockType::F32 => {
-                out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
-            }
-            BlockType::F16 => out[0] = half_at(block, 0),
-            BlockType::Q4_0 => {
-                let d = half_at(block, 0);
-                nibbles(&block[2..], out, |code| (f32::from(code) - 8.0) * d);
-            }
-            BlockType::Q4_1 => {
-                let (d, m) = (half_at(block, 0), half_at(block, 2));
-                nibbles(&block[4..], out, |code| f32::from(code) * d + m);
-            }
-            BlockType::Q8_0 => {
-                let d = half_at(block, 0);
-                for (out, &code) in out.iter_mut().zip(&block[2..]) {
-                    *out = f32::from(code as i8) * d;
-                }
-            }
-        }
-    }
-}
-
-/// Low nibbles are the first half of a block, high nibbles the second.
-fn nibbles(codes: &[u8], out: &mut [f32], weight: impl Fn(u8) -> f32) {
-    let (low, high) = out.split_at_mut(codes.len());
-    for ((low, high), &code) in low.iter_mut().zip(high).zip(codes) {
-        *low = weight(code & 15);
-        *high = weight(code >> 4);
-    }
-}
-
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -210,8 +118,8 @@ pub struct TensorInfo {
     pub k: usize,
     /// How rows are stored.
     pub block_type: BlockType,
-    /// Where the rows lie in the file, in bytes.
-    bytes: Range<usize>,
+    /// Where the rows begin in the file, in bytes.
+    start: u64,
 }
 
 impl TensorInfo {
@@ -219,13 +127,20 @@ impl TensorInfo {
     pub fn row_bytes(&self) -> usize {
         self.k / self.block_type.block_len() * self.block_type.block_bytes()
     }
+
+    /// The byte after the last row.
+    fn end(&self) -> u64 {
+        self.start + (self.rows * self.row_bytes()) as u64
+    }
 }
 
-/// A checked GGUF file in memory.
+/// A checked GGUF file: its header in memory, its tensors in the file.
 #[derive(Debug)]
 pub struct Gguf {
     file: String,
+    /// The header, or the whole file where there is no path.
     bytes: Vec<u8>,
+    path: Option<PathBuf>,
     metadata: BTreeMap<String, Value>,
     tensors: BTreeMap<String, TensorInfo>,
 }
@@ -254,8 +169,26 @@ impl Gguf {
                 },
             });
         }
-        let bytes = std::fs::read(path).map_err(io)?;
-        Self::parse(file, bytes)
+        let mut bytes = Vec::new();
+        let opened = File::open(path).map_err(io)?;
+        let mut head = opened.take(MAX_HEADER_BYTES);
+        head.read_to_end(&mut bytes).map_err(io)?;
+        let mut reader = Reader {
+            file,
+            bytes: &bytes,
+            size: info.len(),
+            at: 0,
+        };
+        let (metadata, tensors) = reader.header()?;
+        let (file, end) = (reader.file, reader.at);
+        bytes.truncate(end);
+        Ok(Self {
+            file,
+            bytes,
+            path: Some(path.to_owned()),
+            metadata,
+            tensors,
+        })
     }
 
     /// Checks a file's bytes; `file` is its name in errors.
@@ -266,6 +199,7 @@ impl Gguf {
         let mut reader = Reader {
             file: file.into(),
             bytes: &bytes,
+            size: bytes.len() as u64,
             at: 0,
         };
         let (metadata, tensors) = reader.header()?;
@@ -273,6 +207,7 @@ impl Gguf {
         Ok(Self {
             file,
             bytes,
+            path: None,
             metadata,
             tensors,
         })
@@ -283,9 +218,42 @@ impl Gguf {
         &self.file
     }
 
-    /// The whole file.
+    /// The file's bytes from its start to the end of its header at least: where the
+    /// elements of [`Value::Array`] lie.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The tensors, as `inspect` lists them.
+    pub(crate) fn stored(&self) -> Vec<Stored> {
+        let stored = self.tensors.iter().map(|(name, info)| Stored {
+            name: name.clone(),
+            shape: match info.rows {
+                1 => vec![info.k as u64],
+                rows => vec![rows as u64, info.k as u64],
+            },
+            dtype: info.block_type.name().to_owned(),
+            bytes: info.end() - info.start,
+        });
+        stored.collect()
+    }
+
+    /// SHA-256 of the whole file, lower-case hex.
+    ///
+    /// # Errors
+    /// [`GgufError::Io`].
+    pub fn sha256(&self) -> Result<String, GgufError> {
+        match &self.path {
+            None => Ok(ranges::sha256_of_bytes(&self.bytes)),
+            Some(path) => ranges::sha256(path).map_err(|cause| self.io(cause)),
+        }
+    }
+
+    fn io(&self, cause: std::io::Error) -> GgufError {
+        GgufError::Io {
+            file: self.file.clone(),
+            cause,
+        }
     }
 
     /// All metadata by key.
@@ -309,21 +277,31 @@ impl Gguf {
         })
     }
 
-    /// One row's blocks.
+    /// The blocks of `count` rows from `first` on.
+    ///
+    /// # Errors
+    /// [`GgufError::Io`].
     ///
     /// # Panics
-    /// When `row` is beyond the tensor's rows.
-    pub fn row(&self, tensor: &TensorInfo, row: usize) -> &[u8] {
-        assert!(row < tensor.rows, "row {row} of {}", tensor.rows);
-        &self.bytes[tensor.bytes.start + row * tensor.row_bytes()..][..tensor.row_bytes()]
-    }
-
-    /// A row's values `[k]`.
-    ///
-    /// # Panics
-    /// When `row` is beyond the tensor's rows or `out` is not `k` long.
-    pub fn dequantise_row(&self, tensor: &TensorInfo, row: usize, out: &mut [f32]) {
-        dequantise(tensor.block_type, self.row(tensor, row), out);
+    /// When the tensor has not as many rows.
+    pub fn rows(
+        &self,
+        tensor: &TensorInfo,
+        first: usize,
+        count: usize,
+    ) -> Result<Vec<u8>, GgufError> {
+        assert!(
+            first + count <= tensor.rows,
+            "rows {first} to {} of {}",
+            first + count,
+            tensor.rows
+        );
+        let row_bytes = tensor.row_bytes();
+        let (start, len) = (tensor.start + (first * row_bytes) as u64, count * row_bytes);
+        match &self.path {
+            None => Ok(self.bytes[start as usize..][..len].to_vec()),
+            Some(path) => ranges::read(path, start, len).map_err(|cause| self.io(cause)),
+        }
     }
 
     /// A text value.
@@ -353,6 +331,17 @@ impl Gguf {
         Err(self.wrong(key, "an integer from 0", value))
     }
 
+    /// An integer value that is not negative, where there is one.
+    ///
+    /// # Errors
+    /// Of another type.
+    pub fn optional_unsigned(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        match self.metadata.contains_key(key) {
+            true => self.unsigned(key).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// A floating-point value.
     ///
     /// # Errors
@@ -377,7 +366,24 @@ impl Gguf {
             file: self.file.clone(),
             field: format!("metadata {key}"),
             expected: expected.into(),
-            found: format!("{found:?}"),
+            found: found.shown(),
+        }
+    }
+}
+
+impl Value {
+    /// For an error: the value, of a text its beginning.
+    fn shown(&self) -> String {
+        match self {
+            Self::String(text) => {
+                let start: String = text.chars().take(SHOWN_BYTES).collect();
+                format!("{start:?}")
+            }
+            other @ (Self::Unsigned(_)
+            | Self::Signed(_)
+            | Self::Float(_)
+            | Self::Bool(_)
+            | Self::Array { .. }) => format!("{other:?}"),
         }
     }
 }
@@ -442,7 +448,10 @@ impl Kind {
 
 struct Reader<'a> {
     file: String,
+    /// The beginning of the file.
     bytes: &'a [u8],
+    /// Bytes of the whole file.
+    size: u64,
     at: usize,
 }
 
@@ -464,17 +473,21 @@ impl Reader<'_> {
         let tensor_count = self.count("tensor count", 8 + 1 + 4 + 8 + 4 + 8)?;
         // Key's length, type, one byte.
         let key_count = self.count("metadata count", 8 + 4 + 1)?;
+        for (field, count) in [
+            ("tensor count", tensor_count),
+            ("metadata count", key_count),
+        ] {
+            if count > MAX_ENTRIES {
+                return Err(self.field(field, format!("at most {MAX_ENTRIES}"), count));
+            }
+        }
         let metadata = self.metadata(key_count)?;
         let alignment = match metadata.get("general.alignment") {
             None => DEFAULT_ALIGNMENT,
             Some(&Value::Unsigned(n)) if n.is_power_of_two() && n <= 1 << 20 => n,
             Some(other) => {
                 let expected = "a power of two up to 1048576";
-                return Err(self.field(
-                    "metadata general.alignment",
-                    expected,
-                    format!("{other:?}"),
-                ));
+                return Err(self.field("metadata general.alignment", expected, other.shown()));
             }
         };
         let tensors = self.tensors(tensor_count, alignment)?;
@@ -513,9 +526,8 @@ impl Reader<'_> {
                 [other] => return Err(self.field(field, "0 or 1", other)),
             },
             Kind::String => {
-                let bytes = self.string(field, usize::MAX)?;
-                // Token texts of other tools are not always UTF-8.
-                Value::String(String::from_utf8_lossy(bytes).into_owned())
+                let bytes = self.string(field, usize::MAX)?.to_vec();
+                Value::String(self.text(field, bytes)?)
             }
             Kind::Array => self.skip_array(field, depth)?,
         })
@@ -561,7 +573,7 @@ impl Reader<'_> {
             table.push((name, entry));
         }
         let data = (self.at as u64).next_multiple_of(alignment);
-        let available = (self.bytes.len() as u64).saturating_sub(data);
+        let available = self.size.saturating_sub(data);
         let mut tensors = BTreeMap::new();
         for (name, (rows, k, block_type, offset, nbytes)) in table {
             let field = format!("tensor {name}");
@@ -570,12 +582,11 @@ impl Reader<'_> {
                 let found = format!("{nbytes} bytes at offset {offset}; the file is cut off");
                 return Err(self.field(&field, expected, found));
             }
-            let start = (data + offset) as usize;
             let info = TensorInfo {
                 rows,
                 k,
                 block_type,
-                bytes: start..start + nbytes as usize,
+                start: data + offset,
             };
             if tensors.insert(name, info).is_some() {
                 return Err(self.field(&field, "one entry", "a second one"));
@@ -616,9 +627,9 @@ impl Reader<'_> {
         let nbytes = rows
             .and_then(|rows| rows.checked_mul(blocks))
             .and_then(|blocks| blocks.checked_mul(block_type.block_bytes() as u64));
-        let fits = nbytes.is_some_and(|n| n <= self.bytes.len() as u64);
+        let fits = nbytes.is_some_and(|n| n <= self.size);
         let (Some(rows), Some(nbytes), true) = (rows, nbytes, fits) else {
-            let expected = format!("a tensor within the file's {} bytes", self.bytes.len());
+            let expected = format!("a tensor within the file's {} bytes", self.size);
             return Err(self.field(&dims_field, expected, format!("{shape:?}")));
         };
         if shape.contains(&0) || !k.is_multiple_of(block_type.block_len() as u64) {
@@ -637,12 +648,12 @@ impl Reader<'_> {
 
     fn check_overlaps(&self, tensors: &BTreeMap<String, TensorInfo>) -> Result<(), GgufError> {
         let mut by_start: Vec<_> = tensors.iter().collect();
-        by_start.sort_by_key(|(_, info)| info.bytes.start);
+        by_start.sort_by_key(|(_, info)| info.start);
         for pair in by_start.windows(2) {
             let ((before, a), (after, b)) = (pair[0], pair[1]);
-            if a.bytes.end > b.bytes.start {
-                let expected = format!("data from byte {}, the end of {before}", a.bytes.end);
-                let found = format!("data from byte {}", b.bytes.start);
+            if a.end() > b.start {
+                let expected = format!("data from byte {}, the end of {before}", a.end());
+                let found = format!("data from byte {}", b.start);
                 return Err(self.field(&format!("tensor {after}, offset"), expected, found));
             }
         }
@@ -653,8 +664,11 @@ impl Reader<'_> {
         let left = self.bytes.len() - self.at;
         if len > left {
             let expected = format!("{len} bytes at byte {}", self.at);
-            let found =
-                format!("{left} bytes to the end; the file is cut off or a length is wrong");
+            let found = if (self.bytes.len() as u64) < self.size {
+                format!("more than the {MAX_HEADER_BYTES} bytes that a header may have")
+            } else {
+                format!("{left} bytes to the end; the file is cut off or a length is wrong")
+            };
             return Err(self.field(field, expected, found));
         }
         self.at += len;
@@ -681,7 +695,12 @@ impl Reader<'_> {
         let count = self.u64(field)?;
         let most = (self.bytes.len() - self.at) as u64 / least_bytes;
         if count > most {
-            let expected = format!("at most {most} in a file of {} bytes", self.bytes.len());
+            let of = if (self.bytes.len() as u64) < self.size {
+                format!("a header of {MAX_HEADER_BYTES} bytes")
+            } else {
+                format!("a file of {} bytes", self.size)
+            };
+            let expected = format!("at most {most} in {of}");
             return Err(self.field(field, expected, count));
         }
         Ok(count)
@@ -697,8 +716,15 @@ impl Reader<'_> {
 
     fn name(&mut self, field: &str) -> Result<String, GgufError> {
         let bytes = self.string(field, MAX_NAME_BYTES)?.to_vec();
+        self.text(field, bytes)
+    }
+
+    fn text(&self, field: &str, bytes: Vec<u8>) -> Result<String, GgufError> {
         String::from_utf8(bytes).map_err(|error| {
-            let found = error.as_bytes().escape_ascii().to_string();
+            let shown = error.as_bytes().iter().take(SHOWN_BYTES);
+            let found: String = shown
+                .flat_map(|b| b.escape_ascii().map(char::from))
+                .collect();
             self.field(field, "UTF-8", found)
         })
     }

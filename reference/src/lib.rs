@@ -12,13 +12,16 @@ pub mod folder;
 pub mod forward;
 pub mod gguf;
 pub mod golden;
+pub mod inspect;
 pub mod matrix;
 pub mod mlc;
 pub mod mlx;
 pub mod numerics;
 pub mod quantise;
+mod ranges;
 pub mod roles;
 pub mod synth;
+mod tensors;
 
 pub use bounds::Expected;
 pub use checkpoint::{Checkpoint, Provenance};

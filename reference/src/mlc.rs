@@ -3,7 +3,7 @@
 //!
 //! Reading: the index is checked against the model and against itself, then
 //! every shard's size and md5 against the index, and only then is a byte of it
-//! used. Each tensor goes by its own dtype; `format` matters for float32 alone.
+//! used ([`Verification`] can remember the md5, and leave it out). Each tensor goes by its own dtype; `format` matters for float32 alone.
 //! Writing: into a sibling folder that is renamed at the end, so that a
 //! half-written folder is never taken for a whole one.
 
@@ -12,65 +12,82 @@ mod index;
 mod write;
 
 pub use write::write;
+pub(crate) use write::write_scaling;
 
-use crate::checkpoint::{Checkpoint, Container, Progress, Provenance, Stored, supported};
-use crate::folder::{FolderError, fields::Fields, read_json};
+use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance, supported};
+use crate::folder::{
+    FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
+};
+use crate::inspect::Stored;
 use crate::matrix::{Packed, ScaleValues};
 use index::{Index, Part};
-use kernels::models::Shape;
-use serde::{Deserialize, Serialize};
+use kernels::models::{ModelSpec, Shape};
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The file that makes a folder an MLC checkpoint.
 pub const CONFIG: &str = "mlc-chat-config.json";
 /// The index's name now and of old, in the order they are looked for.
 const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
-/// What this workbench adds to a folder it writes: the title and its reasons.
-const ORIGIN: &str = "zero-tvm-origin.json";
 
 /// Reads a checkpoint folder; `progress` counts bytes of shards.
 ///
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
+    read_with(dir, Verification::default(), progress)
+}
+
+/// The same, shards verified as the caller says.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn read_with(
+    dir: &Path,
+    verification: Verification<'_>,
+    progress: Progress<'_>,
+) -> Result<Checkpoint, FolderError> {
     let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
-    let index_path = INDEXES
-        .iter()
-        .map(|name| dir.join(name))
-        .find(|path| path.exists())
-        .unwrap_or_else(|| dir.join(INDEXES[1]));
-    let index = Index::new(&index_path, read_json(&index_path)?)?;
+    let index_path = one_index(dir)?;
+    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
         map: &config,
     };
     let spec = config::spec(&fields, dir, index.records.len())?;
-    let origin = read_origin(dir)?;
+    let origin = origin::read(dir)?;
     let checkpoint_error = |cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
     };
     supported(&spec).map_err(checkpoint_error)?;
     let wanted = index.match_parameters(&spec)?;
-    let mut parts = index.read_shards(dir, progress)?;
+    let mut parts = index.read_shards(dir, verification, progress)?;
     let mut take = |name: Option<String>| name.and_then(|name| parts.remove(&name));
     let mut tensors = Vec::new();
     for (key, names) in wanted {
         let stored = match (spec.shape(key.1), take(names.main), take(names.scale)) {
-            (Shape::Matrix { rows, k }, Some(Part::Words(words)), Some(Part::Half(scales))) => {
-                Stored::Matrix(Packed {
+            (Shape::Matrix { rows, k }, Some(Part::Words(words)), Some(scales)) => {
+                let scales = match scales {
+                    Part::Half(scales) => ScaleValues::F16(scales),
+                    Part::Wide(scales) => ScaleValues::F32(scales),
+                    // A wrong dtype was refused by `match_parameters`.
+                    Part::Words(_) => continue,
+                };
+                checkpoint::Stored::Matrix(Packed {
                     format: spec.format_of(key.0, key.1),
                     rows,
                     k,
                     words,
-                    scales: ScaleValues::F16(scales),
+                    scales,
                     biases: vec![],
                 })
             }
-            (Shape::Vector { .. }, Some(Part::Half(values)), None) => Stored::Vector(values),
-            // A wrong dtype was refused by `match_parameters`.
+            (Shape::Vector { .. }, Some(Part::Half(values)), None) => {
+                checkpoint::Stored::Vector(values)
+            }
             (Shape::Matrix { .. } | Shape::Vector { .. }, _, _) => continue,
         };
         tensors.push((key, stored));
@@ -88,19 +105,65 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
 }
 
-/// Where a folder that this workbench wrote has its weights from.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Origin {
-    title: String,
-    notes: Vec<String>,
+/// What a folder says of itself: the model, or why it is none, and its records.
+pub(crate) fn described(
+    dir: &Path,
+) -> Result<(Result<ModelSpec, FolderError>, Vec<Stored>), FolderError> {
+    let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let index_path = one_index(dir)?;
+    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
+    let fields = Fields {
+        file: dir.join(CONFIG),
+        prefix: "",
+        map: &config,
+    };
+    let records = index.stored();
+    let spec = config::spec(&fields, dir, records.len());
+    let whole = spec.and_then(|spec| {
+        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+            dir: dir.to_owned(),
+            cause,
+        })?;
+        index.match_parameters(&spec)?;
+        Ok(spec)
+    });
+    Ok((whole, records))
 }
 
-fn read_origin(dir: &Path) -> Result<Option<Origin>, FolderError> {
-    let file = dir.join(ORIGIN);
-    if file.exists() {
-        read_json(&file).map(Some)
-    } else {
-        Ok(None)
+/// Rows of each record of a model, and columns of its vectors.
+pub(crate) fn expected(spec: &ModelSpec) -> BTreeMap<String, (u64, Option<u64>)> {
+    let mut all = BTreeMap::new();
+    for (layer, tensor) in spec.tensors() {
+        let name = spec.param_name(layer, tensor);
+        match spec.shape(tensor) {
+            Shape::Vector { len } => drop(all.insert(name, (1, Some(len as u64)))),
+            Shape::Matrix { rows, k } => {
+                let words = spec.format.words_per_row(k) as u64;
+                let groups = spec.format.scales_per_row(k) as u64;
+                let rows = rows as u64;
+                all.insert(format!("{name}.q_weight"), (rows, Some(words)));
+                all.insert(format!("{name}.q_scale"), (rows, Some(groups)));
+            }
+        }
     }
+    all
+}
+
+/// The index. A folder may have it under both names; they must then say the same.
+fn one_index(dir: &Path) -> Result<PathBuf, FolderError> {
+    let [new, old] = INDEXES.map(|name| dir.join(name));
+    if !new.exists() {
+        return Ok(old);
+    }
+    if old.exists() && read_json::<Value>(&new)? != read_json::<Value>(&old)? {
+        let expected = format!("the same as in {}", old.display());
+        return Err(field(
+            &new,
+            "records",
+            expected,
+            "another index",
+            VERSIONS_DIFFER,
+        ));
+    }
+    Ok(new)
 }

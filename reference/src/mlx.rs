@@ -4,25 +4,31 @@
 //! and ranges against each other, against the file's size, and against the model.
 //! Each tensor goes by the type in its header. Tensors are read by range, so a file
 //! may be larger than memory; query, key and value, and gate and up, are joined by
-//! rows. What belongs to a vision tower is skipped.
+//! rows. What belongs to a vision tower is skipped. A folder of the same form in
+//! floating point is no checkpoint yet; [`FloatFolder`] reads it for conversion.
 
 mod config;
-mod tensors;
+mod write;
+
+pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{
     Checkpoint, Container, Key, Progress, Provenance, Stored, describe, supported,
 };
-use crate::folder::{FolderError, fields::Fields, read_json};
+use crate::convert::{ConvertError, FloatModel};
+use crate::folder::{FolderError, fields::Fields, origin, read_json};
+use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
+use crate::tensors::{Dtype, TensorFile, Tensors};
 use config::{Config, parts};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensors::{Dtype, Tensors};
 
 /// The file that makes a folder an MLX checkpoint.
 pub const CONFIG: &str = "config.json";
@@ -43,6 +49,11 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
     };
     let tensors = Tensors::open(dir)?;
     let config = Config::new(&fields)?;
+    if !config.is_quantised() {
+        return Err(FolderError::Unquantised {
+            dir: dir.to_owned(),
+        });
+    }
     let spec = config.spec(dir, tensors.names().count())?;
     let checkpoint_error = |cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
@@ -60,13 +71,181 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
             Ok((key, stored))
         })
         .collect::<Result<Vec<_>, FolderError>>()?;
+    let (title, notes) = match origin::read(dir)? {
+        Some(origin) => (origin.title, origin.notes),
+        None => (spec.title.clone(), Vec::new()),
+    };
     let provenance = Provenance {
         weights: Container::Mlx,
-        title: spec.title.clone(),
+        title,
         sha256: String::new(),
-        notes: Vec::new(),
+        notes,
     };
     Checkpoint::new(spec, provenance, stored).map_err(checkpoint_error)
+}
+
+/// What a folder says of itself.
+pub(crate) struct Described {
+    pub(crate) quantised: bool,
+    /// The model, or why it is none.
+    pub(crate) spec: Result<ModelSpec, FolderError>,
+    pub(crate) tensors: Vec<inspect::Stored>,
+}
+
+/// Reads configuration and headers.
+pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
+    let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let fields = Fields {
+        file: dir.join(CONFIG),
+        prefix: "",
+        map: &map,
+    };
+    let tensors = Tensors::open(dir)?;
+    let stored = tensors.stored();
+    let quantised = map.contains_key("quantization");
+    let spec = || -> Result<ModelSpec, FolderError> {
+        if !quantised {
+            return Ok(FloatFolder::open(dir)?.spec);
+        }
+        let spec = Config::new(&fields)?.spec(dir, stored.len())?;
+        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+            dir: dir.to_owned(),
+            cause,
+        })?;
+        refuse_unknown(&tensors, &spec)?;
+        for name in expected(&spec, true).keys() {
+            find(&tensors, name, "of the model's configuration")?;
+        }
+        Ok(spec)
+    };
+    Ok(Described {
+        quantised,
+        spec: spec(),
+        tensors: stored,
+    })
+}
+
+/// Rows of each tensor of a model, and columns where no format decides them.
+pub(crate) fn expected(spec: &ModelSpec, quantised: bool) -> BTreeMap<String, (u64, Option<u64>)> {
+    let mut all = BTreeMap::new();
+    for key in spec.tensors() {
+        for (base, rows) in parts(spec, key) {
+            let rows = rows as u64;
+            match spec.shape(key.1) {
+                Shape::Vector { .. } => {
+                    all.insert(format!("{base}.weight"), (1, Some(rows)));
+                }
+                Shape::Matrix { k, .. } if !quantised => {
+                    all.insert(format!("{base}.weight"), (rows, Some(k as u64)));
+                }
+                Shape::Matrix { .. } => {
+                    for part in ["weight", "scales", "biases"] {
+                        all.insert(format!("{base}.{part}"), (rows, None));
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A folder of a Hugging Face model in floating point: what `convert` reads.
+#[derive(Debug)]
+pub struct FloatFolder {
+    dir: PathBuf,
+    spec: ModelSpec,
+    tensors: Tensors,
+}
+
+impl FloatFolder {
+    /// Checks configuration and headers against each other.
+    ///
+    /// # Errors
+    /// [`FolderError`], naming file and field.
+    pub fn open(dir: &Path) -> Result<Self, FolderError> {
+        let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+        let fields = Fields {
+            file: dir.join(CONFIG),
+            prefix: "",
+            map: &map,
+        };
+        let config = Config::new(&fields)?;
+        if config.is_quantised() {
+            let found = map.get("quantization");
+            return Err(fields.error("quantization", "none, since it is to be made", found));
+        }
+        let tensors = Tensors::open(dir)?;
+        let spec = config.spec(dir, tensors.names().count())?;
+        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+            dir: dir.to_owned(),
+            cause,
+        })?;
+        let folder = Self {
+            dir: dir.to_owned(),
+            spec,
+            tensors,
+        };
+        let mut known = BTreeSet::new();
+        for key in folder.spec.tensors() {
+            let shape = folder.spec.shape(key.1);
+            for (base, rows) in parts(&folder.spec, key) {
+                let shape = match shape {
+                    Shape::Matrix { k, .. } => vec![rows, k],
+                    Shape::Vector { len } => vec![len],
+                };
+                let tensor = folder.find(&base)?;
+                tensor.require(&shape, Dtype::FLOATS)?;
+                known.insert(format!("{base}.weight"));
+            }
+        }
+        refuse_others(&folder.tensors, &folder.spec, &known)?;
+        Ok(folder)
+    }
+
+    fn find(&self, base: &str) -> Result<&TensorFile, FolderError> {
+        find(&self.tensors, &format!("{base}.weight"), "floating point")
+    }
+}
+
+impl FloatModel for FloatFolder {
+    fn input(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn rows(&self, key: Key, rows: Range<usize>, out: &mut [f32]) -> Result<(), ConvertError> {
+        let k = out.len() / rows.len().max(1);
+        let mut first = 0;
+        for (base, count) in parts(&self.spec, key) {
+            let start = first;
+            first += match self.spec.shape(key.1) {
+                Shape::Matrix { .. } => count,
+                Shape::Vector { .. } => 1,
+            };
+            let wanted = rows.start.max(start)..rows.end.min(first);
+            if wanted.is_empty() {
+                continue;
+            }
+            let into = (wanted.start - rows.start) * k..(wanted.end - rows.start) * k;
+            let tensor = self.find(&base)?;
+            tensor.floats((wanted.start - start) * k, &mut out[into])?;
+        }
+        Ok(())
+    }
+}
+
+/// A tensor by its name, or by that in the text of a model that also sees.
+fn find<'t>(tensors: &'t Tensors, name: &str, shape: &str) -> Result<&'t TensorFile, FolderError> {
+    let found = tensors.find(name);
+    let found = found.or_else(|| tensors.find(&format!("{TEXT_PREFIX}{name}")));
+    found.ok_or_else(|| FolderError::Missing {
+        file: tensors.index().to_owned(),
+        name: name.to_owned(),
+        shape: shape.to_owned(),
+    })
 }
 
 /// The name of a tensor without what a model that also sees puts in front.
@@ -89,8 +268,20 @@ fn refuse_unknown(tensors: &Tensors, spec: &ModelSpec) -> Result<(), FolderError
             }
         }
     }
+    refuse_others(tensors, spec, &known)
+}
+
+/// Refuses tensors that are not known. A tied head that is stored all the same is
+/// skipped, and so are frequencies of RoPE, which the configuration has.
+fn refuse_others(
+    tensors: &Tensors,
+    spec: &ModelSpec,
+    known: &BTreeSet<String>,
+) -> Result<(), FolderError> {
     for name in tensors.names() {
-        if name.starts_with(VISION_PREFIX) || known.contains(text_name(name)) {
+        let skipped = name.ends_with(".rotary_emb.inv_freq")
+            || spec.tie_word_embeddings && name.starts_with("lm_head.");
+        if skipped || name.starts_with(VISION_PREFIX) || known.contains(text_name(name)) {
             continue;
         }
         let all: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -108,15 +299,7 @@ fn refuse_unknown(tensors: &Tensors, spec: &ModelSpec) -> Result<(), FolderError
 fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
     let (layer, tensor) = key;
     let shape = spec.shape(tensor);
-    let find = |name: String| {
-        let found = tensors.find(&name);
-        let found = found.or_else(|| tensors.find(&format!("{TEXT_PREFIX}{name}")));
-        found.ok_or_else(|| FolderError::Missing {
-            file: tensors.index().to_owned(),
-            name,
-            shape: describe(shape),
-        })
-    };
+    let find = |name: String| find(tensors, &name, &describe(shape));
     let Shape::Matrix { rows, k } = shape else {
         let (base, len) = parts(spec, key).swap_remove(0);
         let vector = find(format!("{base}.weight"))?;

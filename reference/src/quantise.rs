@@ -1,10 +1,14 @@
-//! q4f16_1: f32 rows to codes and scales as MLC's quantiser makes them, and back.
+//! f32 rows to codes and scales as MLC's and MLX's quantisers make them, and back.
 //!
-//! A group is 32 weights along K. With `h = f16(w)`: `scale = f16(max|h| / 7)`,
+//! **q4f16_1.** A group is 32 weights along K. With `h = f16(w)`: `scale = f16(max|h| / 7)`,
 //! `code = round(h / scale + 7)` limited to 0..=14, division and addition in
 //! f32 and ties to even; a group whose scale is zero gets code 7. Proven bit
 //! for bit by the golden `quant/q4f16_1`. Code 15 is never written but decodes
-//! to `+8 * scale`.
+//! to `+8 * scale`. **q4f32_1** is the same without rounding weights and scale.
+//!
+//! **Affine.** The end of a group's range that is further from zero is met exactly,
+//! and so is zero: `scale = (max - min) / codes`, then that end is taken to be a
+//! whole number of steps, and is the bias. Proven by the golden `quant/mlx_affine`.
 
 use half::f16;
 use kernels::quant::{CODES_PER_WORD, QuantFormat};
@@ -116,16 +120,117 @@ pub fn quantise_row(weights: &[f32], words: &mut [u32], scales: &mut [f16]) -> R
         *scale = f16::from_f32(largest / ZERO_POINT);
         let step = scale.to_f32();
         for (word, weights) in words.iter_mut().zip(rounded.chunks_exact(CODES_PER_WORD)) {
-            *word = weights.iter().rev().fold(0, |word, &weight| {
-                let code = if step == 0.0 {
-                    ZERO_POINT
-                } else {
-                    (weight / step + ZERO_POINT)
-                        .round_ties_even()
-                        .clamp(0.0, MAX_CODE)
-                };
-                word << 4 | code as u32
+            *word = pack(weights, |weight| symmetric_code(weight, step));
+        }
+    }
+    Ok(())
+}
+
+/// Quantises one row `[k]` to q4f32_1; the index of a weight that is not finite is
+/// the error.
+///
+/// # Errors
+/// The column of the first weight that is not finite.
+///
+/// # Panics
+/// When the lengths do not fit together.
+pub fn quantise_row_wide(
+    weights: &[f32],
+    words: &mut [u32],
+    scales: &mut [f32],
+) -> Result<(), usize> {
+    assert_eq!(weights.len(), scales.len() * GROUP, "a scale per group");
+    assert_eq!(
+        weights.len(),
+        words.len() * CODES_PER_WORD,
+        "a word per eight weights"
+    );
+    if let Some(column) = weights.iter().position(|w| !w.is_finite()) {
+        return Err(column);
+    }
+    let groups = weights
+        .chunks_exact(GROUP)
+        .zip(words.chunks_exact_mut(WORDS_PER_GROUP));
+    for ((weights, words), scale) in groups.zip(scales) {
+        let largest = weights.iter().fold(0.0_f32, |most, w| most.max(w.abs()));
+        *scale = largest / ZERO_POINT;
+        for (word, weights) in words.iter_mut().zip(weights.chunks_exact(CODES_PER_WORD)) {
+            *word = pack(weights, |w| symmetric_code(w, *scale));
+        }
+    }
+    Ok(())
+}
+
+fn symmetric_code(weight: f32, step: f32) -> u32 {
+    if step == 0.0 {
+        return ZERO_POINT as u32;
+    }
+    (weight / step + ZERO_POINT)
+        .round_ties_even()
+        .clamp(0.0, MAX_CODE) as u32
+}
+
+/// Codes in a word, the first in its lowest bits.
+fn pack(weights: &[f32], code: impl Fn(f32) -> u32) -> u32 {
+    let bits = 32 / weights.len();
+    let codes = weights.iter().rev();
+    codes.fold(0, |word, &weight| {
+        word.checked_shl(bits as u32).unwrap_or(0) | code(weight)
+    })
+}
+
+/// Quantises one row `[k]` to an affine format of whole words.
+///
+/// # Errors
+/// The column of the first weight that is not finite, or of the first of a group
+/// whose scale or bias f16 cannot hold.
+///
+/// # Panics
+/// When the format is none of these or the lengths do not fit together.
+pub fn quantise_row_affine(
+    format: QuantFormat,
+    weights: &[f32],
+    words: &mut [u32],
+    scales: &mut [f16],
+    biases: &mut [f16],
+) -> Result<(), usize> {
+    // Where all weights of a group are equal, a step must still be above zero.
+    const SMALLEST_STEP: f32 = 1e-7;
+    let group = format.group_size();
+    let per_word = 32 / format.bits();
+    assert!(
+        format.is_affine() && format.bits() * per_word == 32,
+        "{format}: affine, of whole words"
+    );
+    assert_eq!(weights.len(), scales.len() * group, "a scale per group");
+    assert_eq!(weights.len(), words.len() * per_word, "whole words");
+    let most = ((1 << format.bits()) - 1) as f32;
+    let groups = weights
+        .chunks_exact(group)
+        .zip(words.chunks_exact_mut(group / per_word));
+    for (at, (weights, words)) in groups.enumerate() {
+        if let Some(column) = weights.iter().position(|w| !w.is_finite()) {
+            return Err(at * group + column);
+        }
+        let low = weights.iter().fold(f32::INFINITY, |a, &b| a.min(b));
+        let high = weights.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+        let below = low.abs() > high.abs();
+        let step = ((high - low) / most).max(SMALLEST_STEP);
+        let (mut step, edge) = if below { (step, low) } else { (-step, high) };
+        let steps = (edge / step).round_ties_even();
+        let mut bias = 0.0;
+        if steps != 0.0 {
+            step = edge / steps;
+            bias = edge;
+        }
+        for (word, weights) in words.iter_mut().zip(weights.chunks_exact(per_word)) {
+            *word = pack(weights, |w| {
+                ((w - bias) / step).round_ties_even().clamp(0.0, most) as u32
             });
+        }
+        (scales[at], biases[at]) = (f16::from_f32(step), f16::from_f32(bias));
+        if !scales[at].is_finite() || !biases[at].is_finite() {
+            return Err(at * group);
         }
     }
     Ok(())

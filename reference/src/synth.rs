@@ -134,7 +134,9 @@ fn centred(format: QuantFormat, bits: u64) -> u64 {
             let zero = !(bits | bits >> 1 | bits >> 2 | bits >> 3) & LOWEST;
             bits | zero << 3
         }
-        QuantFormat::Affine4G32
+        // Of the 256 codes one without a counterpart moves the mean by 1/512.
+        QuantFormat::Q8_0
+        | QuantFormat::Affine4G32
         | QuantFormat::Affine4G64
         | QuantFormat::Affine3G64
         | QuantFormat::Affine8G32
@@ -144,7 +146,7 @@ fn centred(format: QuantFormat, bits: u64) -> u64 {
 
 /// Mean square of the codes that [`centred`] draws, about their mean.
 fn code_mean_square(format: QuantFormat) -> f64 {
-    if format.is_affine() {
+    if format.is_affine() || format == QuantFormat::Q8_0 {
         let codes = f64::from(1 << format.bits());
         (codes * codes - 1.0) / 12.0
     } else {

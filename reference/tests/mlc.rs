@@ -5,9 +5,11 @@ mod common;
 
 use common::tiny_llama;
 use half::f16;
-use kernels::models::{self, Family, ModelSpec, Tensor};
+use kernels::models::{self, Family, ModelSpec, RopeScaling, Tensor};
+use kernels::quant::QuantFormat;
 use proptest::prelude::*;
 use reference::checkpoint::Container;
+use reference::folder::{Verification, Verify};
 use reference::golden::Golden;
 use reference::{Checkpoint, mlc, synth};
 use serde_json::{Value, json};
@@ -95,16 +97,34 @@ fn golden_llama_is_read() {
 #[test]
 fn round_trip_is_exact() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    for (family, tied, name) in [
-        (Family::Llama, true, "llama"),
-        (Family::Phi3, false, "phi3"),
-        (Family::Qwen3, true, "qwen3"),
+    for (family, tied, format, name) in [
+        (Family::Llama, true, QuantFormat::Q4f16_1, "llama"),
+        (Family::Phi3, false, QuantFormat::Q4f16_1, "phi3"),
+        (Family::Qwen3, true, QuantFormat::Q4f16_1, "qwen3"),
+        (Family::Llama, false, QuantFormat::Q4f32_1, "wide"),
     ] {
+        let rope_scaling = match family {
+            Family::Llama => Some(RopeScaling::Llama3 {
+                factor: 32.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_max_position_embeddings: 64,
+            }),
+            Family::Phi3 => Some(RopeScaling::Longrope {
+                short_factor: vec![1.25; 16],
+                long_factor: vec![2.5; 16],
+                original_max_position_embeddings: 64,
+                max_position_embeddings: 4096,
+            }),
+            Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => None,
+        };
         let spec = ModelSpec {
             id: name.into(),
             title: name.into(),
             family,
             tie_word_embeddings: tied,
+            format,
+            rope_scaling,
             ..tiny_llama()
         };
         let written = synth::checkpoint(&spec, 7).expect("synthetic");
@@ -129,7 +149,7 @@ fn round_trip_is_exact() {
         .expect("folder")
         .flatten()
         .collect();
-    assert_eq!(names.len(), 3, "no partial folder is left");
+    assert_eq!(names.len(), 4, "no partial folder is left");
 }
 
 #[test]
@@ -351,10 +371,77 @@ fn md5(data: &[u8]) -> String {
 }
 
 #[test]
+fn two_indexes_must_say_the_same() {
+    let new = "tensor-cache.json";
+    let dir = copy();
+    let index = fs::read(dir.path().join(INDEX)).expect("index");
+    fs::write(dir.path().join(new), &index).expect("written");
+    // Written by tools that keep a third for another type; it is not read.
+    fs::write(dir.path().join("tensor-cache-b16.json"), "{").expect("written");
+    read(dir.path()).expect("equal");
+    edit(dir.path(), new, |v| v["records"][0]["nbytes"] = json!(1));
+    let text = read(dir.path()).map(|_| ()).expect_err("they differ");
+    assert!(text.contains(new) && text.contains(INDEX), "{text}");
+    assert!(text.contains("different versions"), "{text}");
+}
+
+/// A shard that is damaged behind the workbench's back, its size and time as before.
+#[test]
+fn shards_are_hashed_as_the_caller_says() {
+    let dir = copy();
+    let stamps = tempfile::tempdir().expect("temporary folder");
+    let read = |verify| {
+        let verification = Verification {
+            verify,
+            stamps: Some(stamps.path()),
+        };
+        let read = mlc::read_with(dir.path(), verification, &|_, _| ());
+        read.map(|_| ()).map_err(|e| e.to_string())
+    };
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let shard = dir.path().join("params_shard_0.bin");
+    let set_time = |time| {
+        let file = fs::OpenOptions::new().write(true).open(&shard);
+        file.expect("the shard").set_modified(time).expect("a time");
+    };
+    let stamped = || fs::read_dir(stamps.path()).expect("folder").count();
+    set_time(long_ago);
+    read(Verify::Once).expect("whole");
+    assert_eq!(stamped(), 1, "shards that are older than a moment");
+    let mut bytes = fs::read(&shard).expect("the shard");
+    bytes[5] ^= 1;
+    fs::write(&shard, &bytes).expect("written");
+    set_time(long_ago);
+    read(Verify::Once).expect("as it was remembered");
+    read(Verify::Never).expect("not hashed");
+    let text = read(Verify::Always).expect_err("hashed");
+    assert!(text.contains("params_shard_0.bin: md5: expected"), "{text}");
+    set_time(long_ago + std::time::Duration::from_secs(1));
+    read(Verify::Once).expect_err("changed since");
+    bytes.pop();
+    fs::write(&shard, &bytes).expect("written");
+    let text = read(Verify::Never).expect_err("its size is always compared");
+    assert!(
+        text.contains("params_shard_0.bin: size: expected"),
+        "{text}"
+    );
+}
+
+#[test]
 fn odd_configurations_are_refused() {
-    let cases: [Case; 12] = [
-        ("model_config.rope_scaling: expected null", &|v| {
-            v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3"});
+    let cases: [Case; 14] = [
+        (
+            "model_config.rope_scaling.rope_type: expected llama3, longrope or default",
+            &|v| v["model_config"]["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4}),
+        ),
+        (
+            "rope_scaling.factor: expected a number, found nothing",
+            &|v| {
+                v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3"});
+            },
+        ),
+        ("rope_scaling.beta: expected no such key", &|v| {
+            v["model_config"]["rope_scaling"] = json!({"rope_type": "llama3", "beta": 1});
         }),
         (
             "model_config.hiden_size: expected no such key (did you mean hidden_size?)",
@@ -368,9 +455,10 @@ fn odd_configurations_are_refused() {
                 v["model_type"] = json!("gpt2");
             },
         ),
-        ("quantization: expected q4f16_1, found \"q0f32\"", &|v| {
-            v["quantization"] = json!("q0f32")
-        }),
+        (
+            "quantization: expected q4f16_1 or q4f32_1, found \"q0f32\"",
+            &|v| v["quantization"] = json!("q0f32"),
+        ),
         (
             "model_config.hidden_size: expected an integer from 1",
             &|v| {

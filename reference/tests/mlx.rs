@@ -4,10 +4,11 @@ mod common;
 
 use common::tiny_llama;
 use half::{bf16, f16};
-use kernels::models::{ModelSpec, Shape, Tensor, TensorFormat};
+use kernels::models::{ModelSpec, RopeScaling, Shape, Tensor, TensorFormat};
 use kernels::quant::QuantFormat;
+use proptest::prelude::*;
 use reference::matrix::Scales;
-use reference::{Checkpoint, folder, synth};
+use reference::{Checkpoint, folder, mlx, synth};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
@@ -194,6 +195,44 @@ fn a_folder_reads_back_as_it_was() {
     }
 }
 
+/// What `mlx::write` makes, in one file and in several, and with RoPE that is scaled.
+#[test]
+fn a_written_folder_reads_back() {
+    let spec = ModelSpec {
+        rope_scaling: Some(RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 8192,
+        }),
+        ..spec()
+    };
+    let weights = synth::checkpoint(&spec, 3).expect("synthetic");
+    for shard_bytes in [1 << 30, 4000] {
+        let dir = TempDir::new().expect("a folder");
+        let out = dir.path().join("out");
+        mlx::write_in_shards(&weights, &out, shard_bytes, &|_, _| ()).expect("written");
+        let index = out.join("model.safetensors.index.json");
+        assert_eq!(index.exists(), shard_bytes == 4000, "an index of several");
+        let back = read(&out).expect("whole");
+        assert_eq!(
+            back.payload_sha256(),
+            weights.payload_sha256(),
+            "every byte"
+        );
+        assert_eq!(
+            back.spec().other_formats,
+            spec.other_formats,
+            "every format"
+        );
+        assert_eq!(back.spec().rope_scaling, spec.rope_scaling, "RoPE");
+        let error = mlx::write(&weights, &out, &|_, _| ()).expect_err("not empty");
+        assert!(error.to_string().contains("is not empty"), "{error}");
+        let left = fs::read_dir(dir.path()).expect("a folder").count();
+        assert_eq!(left, 1, "no partial folder is left");
+    }
+}
+
 #[test]
 fn bf16_is_rounded_to_f16_and_refused_where_it_overflows() {
     let weights = synth::checkpoint(&spec(), 3).expect("synthetic");
@@ -249,12 +288,15 @@ fn wrong_folders_are_named() {
         ("did you mean hidden_size?", &|_, config, _| {
             config["hiden_size"] = json!(64);
         }),
-        ("rope_scaling: expected null", &|_, config, _| {
+        ("rope_scaling.factor: expected a number", &|_, config, _| {
             config["rope_scaling"] = json!({"type": "llama3"});
         }),
-        ("model_type: expected llama or qwen3", &|_, config, _| {
-            config["model_type"] = json!("mamba");
-        }),
+        (
+            "model_type: expected llama, phi3 or qwen3",
+            &|_, config, _| {
+                config["model_type"] = json!("mamba");
+            },
+        ),
         ("bits 4 or 8 with group_size 32 or 64", &|_, config, _| {
             config["quantization"]["bits"] = json!(5);
         }),
@@ -370,4 +412,26 @@ fn an_index_that_points_elsewhere_is_refused() {
         text.replace("b.safetensors", "c.safetensors"),
         "c.safetensors",
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn mutated_folders_never_panic(
+        in_header in any::<bool>(),
+        edits in prop::collection::vec((0_usize..4000, any::<u8>()), 1..6),
+    ) {
+        let weights = synth::checkpoint(&spec(), 3).expect("synthetic");
+        let mut header = safetensors(&tensors(&weights));
+        let mut config = config(&spec()).to_string().into_bytes();
+        let edited = if in_header { &mut header } else { &mut config };
+        for (at, value) in edits {
+            let at = at % edited.len();
+            edited[at] = value;
+        }
+        let dir = TempDir::new().expect("a folder");
+        fs::write(dir.path().join("config.json"), config).expect("written");
+        fs::write(dir.path().join("model.safetensors"), header).expect("written");
+        let _ = read(dir.path());
+    }
 }

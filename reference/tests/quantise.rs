@@ -103,13 +103,20 @@ fn three_bit_streams_equal_golden() {
     }
 }
 
+/// Three types of three sizes, and two K-quants of two.
+const GGUF_CASES: usize = 13;
+
 #[test]
 fn gguf_blocks_equal_golden() {
     let golden = Golden::open(common::golden().join("quant/gguf.safetensors")).expect("golden");
     let mut cases = 0;
-    for block_type in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q8_0] {
-        for size in ["3x1536", "5x64", "8x256"] {
-            let case = format!("gguf.{}.{size}", block_type.name());
+    for name in golden.names().expect("names") {
+        let Some(case) = name.strip_suffix(".blocks") else {
+            continue;
+        };
+        let of_case = |t: &BlockType| case.starts_with(&format!("gguf.{}.", t.name()));
+        let block_type = BlockType::ALL.into_iter().find(of_case).expect("a type");
+        {
             let blocks = golden.u8(&format!("{case}.blocks")).expect("blocks");
             let dequant = golden.f32(&format!("{case}.dequant")).expect("dequant");
             let mut ours = vec![0.0; dequant.data.len()];
@@ -118,7 +125,57 @@ fn gguf_blocks_equal_golden() {
             cases += 1;
         }
     }
-    assert_eq!(cases, 9, "all cases");
+    assert_eq!(cases, GGUF_CASES, "all cases");
+}
+
+/// Matrices of affine formats are those that MLX's quantiser makes, bit for bit.
+#[test]
+fn affine_quantiser_equals_golden() {
+    let golden =
+        Golden::open(common::golden().join("quant/mlx_affine.safetensors")).expect("golden");
+    let mut cases = 0;
+    for name in golden.names().expect("names") {
+        let Some(case) = name.strip_suffix(".raw") else {
+            continue;
+        };
+        let is = |f: &&QuantFormat| {
+            let of_format = format!(".b{}.g{}.", f.bits(), f.group_size());
+            f.is_affine() && case.contains(&of_format)
+        };
+        let Some(&format) = QuantFormat::OF_WHOLE_WORDS.iter().find(is) else {
+            continue;
+        };
+        // The type that was quantised is that of scales and biases.
+        let Ok(scales) = golden.f16(&format!("{case}.scales")) else {
+            continue;
+        };
+        let biases = golden.f16(&format!("{case}.biases")).expect("biases");
+        let words = golden.u32(&format!("{case}.weight")).expect("words");
+        let raw = golden.f32(&format!("{case}.raw")).expect("raw");
+        let k = raw.shape[1];
+        let groups = format.scales_per_row(k);
+        let mut found = (
+            vec![0; format.words_per_row(k)],
+            vec![f16::ZERO; groups],
+            vec![f16::ZERO; groups],
+        );
+        for (r, row) in raw.data.chunks_exact(k).enumerate() {
+            // Only what f16 holds was quantised.
+            let row: Vec<f32> = row.iter().map(|&w| f16::from_f32(w).to_f32()).collect();
+            quantise::quantise_row_affine(format, &row, &mut found.0, &mut found.1, &mut found.2)
+                .expect("finite");
+            let at = |n: usize| r * n..(r + 1) * n;
+            assert_eq!(found.1, scales.data[at(groups)], "{case}, row {r}: scales");
+            assert_eq!(found.2, biases.data[at(groups)], "{case}, row {r}: biases");
+            assert_eq!(
+                found.0,
+                words.data[at(found.0.len())],
+                "{case}, row {r}: codes"
+            );
+        }
+        cases += 1;
+    }
+    assert!(cases >= 4, "{cases} cases");
 }
 
 proptest! {

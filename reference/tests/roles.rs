@@ -188,6 +188,7 @@ fn rope(head_dim: usize, rotary: usize, theta: f64) -> Rope {
     Rope {
         head_dim,
         inv_freq: (0..rotary / 2).map(freq).collect(),
+        attention_factor: 1.0,
     }
 }
 

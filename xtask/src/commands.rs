@@ -148,8 +148,22 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         tint: None,
     },
     HarnessCommand {
+        name: "synth",
+        about: "Write seeded synthetic weights of a model as a checkpoint folder",
+        device: Device::Never,
+        model: Model::None,
+        tint: None,
+    },
+    HarnessCommand {
+        name: "inspect",
+        about: "Say what a checkpoint is, and what it lacks to be a registered model",
+        device: Device::Never,
+        model: Model::None,
+        tint: None,
+    },
+    HarnessCommand {
         name: "convert",
-        about: "Write a GGUF file as an MLC q4f16_1 checkpoint",
+        about: "Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder",
         device: Device::Never,
         model: Model::None,
         tint: None,

@@ -68,6 +68,7 @@ fn cancelling_codes(format: QuantFormat, at: usize, k: usize) -> u32 {
         QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1 => (0xeeee_eeee, 0, 0x7777_7777),
         QuantFormat::Q4_0 => (0xffff_ffff, 0x1111_1111, 0x8888_8888),
         QuantFormat::Affine4G32 | QuantFormat::Affine4G64 => (u32::MAX, 0, 0x8888_8888),
+        QuantFormat::Q8_0 => (u32::MAX, 0x0101_0101, 0x8080_8080),
         QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => (u32::MAX, 0, 0x8080_8080),
         // Its groups of 64 leave no middle.
         QuantFormat::Affine3G64 => (u32::MAX, 0, 0),

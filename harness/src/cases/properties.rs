@@ -28,6 +28,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
     Elem, ModelSpec, QuantFormat, Role, Variant,
     kv::{PAGE_SIZE, pages_for, partial_len},
+    models::RopeScaling,
     variants::Batch,
 };
 use proptest::{
@@ -277,17 +278,28 @@ fn heads() -> impl Strategy<Value = ModelSpec> {
     let kv_heads = select(&[1_usize, 2, 3][..]);
     let group = select(&[1_usize, 2, 3, 5][..]);
     let pages = select(&[1_usize, 4, 7][..]);
-    let part = select(&[1_usize, 2][..]);
-    (head_dims, kv_heads, group, pages, part).prop_map(|(head_dim, kv, group, max_pages, part)| {
-        ModelSpec {
+    let rotary = (select(&[1_usize, 2][..]), any::<bool>());
+    (head_dims, kv_heads, group, pages, rotary).prop_map(
+        |(head_dim, kv, group, max_pages, (part, scaled))| ModelSpec {
             head_dim,
             num_key_value_heads: kv,
             num_attention_heads: kv * group,
             max_pages,
             rotary_dim: head_dim / part,
+            rope_scaling: scaled.then(|| scaled_rope(head_dim / part / 2)),
             ..model()
-        }
-    })
+        },
+    )
+}
+
+/// A scaling of RoPE that multiplies rotated values by 1.04.
+fn scaled_rope(pairs: usize) -> RopeScaling {
+    RopeScaling::Longrope {
+        short_factor: (0..pairs).map(|i| 1.0 + i as f64 / 8.0).collect(),
+        long_factor: vec![1.0; pairs],
+        original_max_position_embeddings: 4096,
+        max_position_embeddings: 8192,
+    }
 }
 
 /// Positions at the edges of pages, up to the last slot.

@@ -54,7 +54,7 @@ const MLX: &str = "quant/mlx_affine.safetensors";
 
 /// Formats with a zero point of 7.
 const OF_MLC: &[QuantFormat] = &[QuantFormat::Q4f16_1, QuantFormat::Q4f32_1];
-const OF_GGUF: &[QuantFormat] = &[QuantFormat::Q4_0];
+const OF_GGUF: &[QuantFormat] = &[QuantFormat::Q4_0, QuantFormat::Q8_0];
 const AFFINE: &[QuantFormat] = &[
     QuantFormat::Affine4G32,
     QuantFormat::Affine4G64,

@@ -1,4 +1,7 @@
-//! `bench` and `roof`: times of whole tokens, and the bounds of the adapter.
+//! `bench` and `roof`: times of whole tokens or of single kernels, and the bounds of
+//! the adapter.
+
+mod kernels;
 
 use super::{ModelArgs, answer, choices};
 use crate::{
@@ -27,6 +30,8 @@ pub(super) struct BenchArgs {
     /// Repetitions, each of the whole prompt and all tokens
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
+    #[command(flatten)]
+    kernels: kernels::KernelArgs,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -84,6 +89,9 @@ fn roof_text(gpu: &Gpu, roof: &Roof) -> String {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<u8> {
+    if args.kernels.is_asked() {
+        return kernels::run(args);
+    }
     let choices = choices(&args.flags)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;

@@ -11,6 +11,7 @@ mod kept;
 mod memory;
 mod prefill;
 mod program;
+mod rotation;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
@@ -20,6 +21,7 @@ pub(crate) use memory::{
 pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
+pub use rotation::{Rotation, Turn};
 
 use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};

@@ -46,6 +46,11 @@ impl Prefill {
         }
     }
 
+    /// What it shares compiled kernels through.
+    pub(super) const fn pipelines(&self) -> &Rc<RefCell<Pipelines>> {
+        &self.pipelines
+    }
+
     /// Most tokens of a chunk; 1 where the prompt goes token by token.
     pub fn chunk(&self) -> usize {
         (self.settings.get("chunk").count() as usize).max(1)

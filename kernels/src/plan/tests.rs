@@ -239,16 +239,17 @@ fn flags_select_the_same_forms_in_every_format() {
             format,
             ..registered("phi3-mini")
         };
-        let suffix = match format {
-            QuantFormat::Q4f16_1 => String::new(),
-            _ => format!("_{format}"),
-        };
-        let wide = match format {
-            QuantFormat::Affine3G64 => "",
-            _ if format.is_affine() => "_vec4h",
-            _ => "_vec4",
-        };
         let affine = format.is_affine();
+        let suffix = if format == QuantFormat::Q4f16_1 {
+            String::new()
+        } else {
+            format!("_{format}")
+        };
+        let wide = match (format == QuantFormat::Affine3G64, affine) {
+            (true, _) => "",
+            (false, true) => "_vec4h",
+            (false, false) => "_vec4",
+        };
         for (choices, forms_by_role) in [
             (
                 &[][..],

@@ -169,7 +169,7 @@ impl Form {
             Load::Word | Load::Vec4 => QuantFormat::ALL,
             // Three words of 32 codes are no vector of two.
             Load::Vec2 => QuantFormat::OF_WHOLE_WORDS,
-            Load::Texture => &[QuantFormat::Q4f16_1],
+            Load::Texture => QuantFormat::IN_TEXTURES,
         }
     }
 
@@ -592,7 +592,9 @@ impl Variant {
 
     /// Whether it calls subgroup functions.
     pub fn uses_subgroups(&self) -> bool {
-        self.load == Load::Texture || self.reduce == Reduce::Subgroup
+        // A texture form shares its activations in a subgroup, or in the workgroup.
+        let broadcasts = self.load == Load::Texture && !self.shares_activations();
+        broadcasts || self.reduce == Reduce::Subgroup
     }
 
     /// Whether it may run on `features` over rows of `k` weights (0 where the

@@ -1,7 +1,7 @@
 //! The keys of a configuration. Unknown keys are refused.
 
 use super::{FolderError, field};
-use kernels::models::{Family, ModelSpec, registry};
+use kernels::models::{Family, ModelSpec, RopeScaling, registry};
 use kernels::quant::QuantFormat;
 use kernels::suggest;
 use serde_json::{Map, Value};
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Most KV pages of a model that the registry does not know.
 const MAX_PAGES: usize = 512;
+/// Most frequencies of RoPE: those of a head of 256.
+const MAX_FACTORS: usize = 128;
 
 /// An object of a configuration.
 pub(crate) struct Fields<'a> {
@@ -141,6 +143,85 @@ impl Fields<'_> {
             .ok_or_else(|| self.error("eos_token_id", "token ids", value))
     }
 
+    /// How RoPE is scaled: `rope_scaling`, whose kind is its `rope_type` or, in older
+    /// configurations, its `type`.
+    fn rope_scaling(&self) -> Result<Option<RopeScaling>, FolderError> {
+        const KEY: &str = "rope_scaling";
+        let map = match self.map.get(KEY) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(map)) => map,
+            other => return Err(self.error(KEY, "an object or null", other)),
+        };
+        let of = |key: &str| format!("{KEY}.{key}");
+        let kind = map.get("rope_type").or(map.get("type"));
+        let fields = Fields {
+            file: self.file.clone(),
+            prefix: "",
+            map,
+        };
+        // Errors of the inner object name the outer key too.
+        let number = |key: &str| match map.get(key).and_then(Value::as_f64) {
+            Some(number) => Ok(number),
+            None => Err(self.error(&of(key), "a number", map.get(key))),
+        };
+        let known: &[&str] = match kind.and_then(Value::as_str) {
+            Some("default") => return Ok(None),
+            Some("llama3") => &[
+                "rope_type",
+                "type",
+                "factor",
+                "low_freq_factor",
+                "high_freq_factor",
+                "original_max_position_embeddings",
+            ],
+            // Its first name was "su".
+            Some("longrope" | "su") => &[
+                "rope_type",
+                "type",
+                "short_factor",
+                "long_factor",
+                "original_max_position_embeddings",
+            ],
+            Some(_) | None => {
+                let expected = "llama3, longrope or default";
+                return Err(self.error(&of("rope_type"), expected, kind));
+            }
+        };
+        if let Some((key, value)) = map.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            let expected = "no such key, as it may change the arithmetic";
+            return Err(self.error(&of(key), expected, Some(value)));
+        }
+        if kind.and_then(Value::as_str) == Some("llama3") {
+            return Ok(Some(RopeScaling::Llama3 {
+                factor: number("factor")?,
+                low_freq_factor: number("low_freq_factor")?,
+                high_freq_factor: number("high_freq_factor")?,
+                original_max_position_embeddings: fields
+                    .size("original_max_position_embeddings")?,
+            }));
+        }
+        let list = |key: &str| {
+            let numbers = map.get(key).and_then(Value::as_array);
+            let numbers = numbers.filter(|list| list.len() <= MAX_FACTORS);
+            let numbers = numbers.and_then(|list| list.iter().map(Value::as_f64).collect());
+            numbers.ok_or_else(|| {
+                let expected = format!("up to {MAX_FACTORS} numbers");
+                self.error(&of(key), expected, map.get(key))
+            })
+        };
+        let original = "original_max_position_embeddings";
+        Ok(Some(RopeScaling::Longrope {
+            short_factor: list("short_factor")?,
+            long_factor: list("long_factor")?,
+            original_max_position_embeddings: if map.contains_key(original) {
+                fields.size(original)?
+            } else {
+                self.size(original)?
+            },
+            max_position_embeddings: self.size("max_position_embeddings")?,
+        }))
+    }
+
     /// The model without its names and stop ids, its matrices in q4f16_1;
     /// `records` bounds the number of layers, `theta` and `context` are the keys of
     /// RoPE's base and of the positions.
@@ -179,6 +260,7 @@ impl Fields<'_> {
             vocab_size: self.size("vocab_size")?,
             rotary_dim: (rotary_factor * head_dim as f64).round() as usize,
             rope_theta: self.number(theta, None)?,
+            rope_scaling: self.rope_scaling()?,
             rms_norm_eps: self.number("rms_norm_eps", None)?,
             tie_word_embeddings,
             max_pages: self.pages(context)?,
@@ -194,25 +276,31 @@ pub(crate) fn named(dir: &Path, spec: ModelSpec) -> ModelSpec {
     let name = dir
         .file_name()
         .map_or("checkpoint".into(), |n| n.to_string_lossy().into_owned());
-    let mut known = registry().into_iter();
-    known
-        .find(|known| same_architecture(known, &spec))
-        .unwrap_or(ModelSpec {
-            id: name.clone(),
-            title: name,
-            ..spec
-        })
+    registered(&spec).unwrap_or(ModelSpec {
+        id: name.clone(),
+        title: name,
+        ..spec
+    })
 }
 
-/// Equal in everything that decides the weights and the arithmetic.
-fn same_architecture(known: &ModelSpec, found: &ModelSpec) -> bool {
-    let named = ModelSpec {
-        id: known.id.clone(),
-        title: known.title.clone(),
-        aliases: known.aliases.clone(),
-        max_pages: known.max_pages,
-        stop_ids: known.stop_ids.clone(),
-        ..found.clone()
-    };
-    *known == named
+/// The registered model that is equal in everything that decides the arithmetic, in
+/// the formats that were found.
+pub(crate) fn registered(found: &ModelSpec) -> Option<ModelSpec> {
+    let mut known = registry().into_iter();
+    known.find_map(|known| {
+        let named = ModelSpec {
+            id: known.id.clone(),
+            title: known.title.clone(),
+            aliases: known.aliases.clone(),
+            max_pages: known.max_pages,
+            stop_ids: known.stop_ids.clone(),
+            ..found.clone()
+        };
+        let in_its_formats = ModelSpec {
+            format: known.format,
+            other_formats: known.other_formats.clone(),
+            ..named.clone()
+        };
+        (in_its_formats == known).then_some(named)
+    })
 }

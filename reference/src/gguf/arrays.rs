@@ -66,6 +66,7 @@ impl Gguf {
         let mut reader = Reader {
             file: self.file.clone(),
             bytes: &self.bytes,
+            size: self.bytes.len() as u64,
             at: bytes.start - ARRAY_HEADER,
         };
         let kind = reader.kind(&field)?;

@@ -17,9 +17,11 @@ pub(super) fn decode(format: QuantFormat, words: &[u32], out: &mut [f64]) {
                 }
             }
         }
-        QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => {
+        QuantFormat::Q8_0 | QuantFormat::Affine8G32 | QuantFormat::Affine8G64 => {
             for (word, out) in words.iter().zip(out.as_chunks_mut::<4>().0) {
-                *out = word.to_le_bytes().map(f64::from);
+                *out = word
+                    .to_le_bytes()
+                    .map(|code| f64::from(i32::from(code) - zero_point));
             }
         }
         QuantFormat::Affine3G64 => {

@@ -10,19 +10,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// Keys of `model_config` that say nothing about the weights or the arithmetic.
-const IGNORED_KEYS: [&str; 10] = [
+const IGNORED_KEYS: [&str; 8] = [
     "prefill_chunk_size",
     "tensor_parallel_shards",
     "pipeline_parallel_stages",
     "max_batch_size",
-    "max_position_embeddings",
-    "original_max_position_embeddings",
     "dtype",
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
 ];
-const USED_KEYS: [&str; 18] = [
+const USED_KEYS: [&str; 20] = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -35,6 +33,8 @@ const USED_KEYS: [&str; 18] = [
     "position_embedding_base",
     "rope_theta",
     "rope_scaling",
+    "max_position_embeddings",
+    "original_max_position_embeddings",
     "partial_rotary_factor",
     "context_window_size",
     "model_type",
@@ -59,10 +59,11 @@ pub(super) fn spec(
         }
     };
     let quantization = fields.map.get("quantization");
-    let format = QuantFormat::Q4f16_1;
-    if quantization.and_then(Value::as_str) != Some(format.name()) {
-        return Err(fields.error("quantization", format.name(), quantization));
-    }
+    let mut formats = [QuantFormat::Q4f16_1, QuantFormat::Q4f32_1].into_iter();
+    let is = |f: &QuantFormat| quantization.and_then(Value::as_str) == Some(f.name());
+    let Some(format) = formats.find(is) else {
+        return Err(fields.error("quantization", "q4f16_1 or q4f32_1", quantization));
+    };
     let Some(Value::Object(model)) = fields.map.get("model_config") else {
         return Err(fields.error("model_config", "an object", fields.map.get("model_config")));
     };
@@ -72,7 +73,6 @@ pub(super) fn spec(
         map: model,
     };
     let only = [
-        ("rope_scaling", Value::Null),
         ("hidden_act", json!("silu")),
         ("attention_bias", json!(false)),
         ("weight_block_size", Value::Null),
@@ -88,6 +88,7 @@ pub(super) fn spec(
         dir,
         ModelSpec {
             stop_ids: fields.stop_ids()?,
+            format,
             ..spec
         },
     ))

@@ -2,9 +2,11 @@
 //! before it is used.
 
 use crate::checkpoint::{Key, Progress, describe, hex};
-use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io};
+use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
+use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
+use kernels::quant::Elem;
 use kernels::suggest;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
@@ -46,6 +48,16 @@ enum Dtype {
 }
 
 impl Dtype {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Uint32 => "uint32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+            Self::Float32AsBf16 => "float32 as bf16",
+        }
+    }
+
     fn bytes(self) -> u64 {
         match self {
             Self::Uint32 | Self::Float32 => 4,
@@ -61,6 +73,8 @@ pub(super) struct Record {
     dtype: Dtype,
     start: u64,
     end: u64,
+    /// Kept in f32.
+    wide: bool,
 }
 
 struct ShardFile {
@@ -87,6 +101,8 @@ pub(super) struct Names {
 pub(super) enum Part {
     Words(Vec<u32>),
     Half(Vec<f16>),
+    /// Scales of a format whose scales are f32.
+    Wide(Vec<f32>),
 }
 
 impl Index {
@@ -237,6 +253,7 @@ impl Index {
             dtype,
             start,
             end,
+            wide: false,
         });
         Ok(())
     }
@@ -273,12 +290,33 @@ impl Index {
         Ok(())
     }
 
+    /// The records, as `inspect` lists them.
+    pub(super) fn stored(&self) -> Vec<Stored> {
+        let mut all: Vec<Stored> = self
+            .records
+            .iter()
+            .map(|record| Stored {
+                name: record.name.clone(),
+                shape: record.shape.clone(),
+                dtype: record.dtype.name().to_owned(),
+                bytes: record.end - record.start,
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
     /// Pairs the model's parameters with records: all there, none besides, each
     /// of its dtype and shape.
     pub(super) fn match_parameters(
-        &self,
+        &mut self,
         spec: &ModelSpec,
     ) -> Result<BTreeMap<Key, Names>, FolderError> {
+        if spec.format.scale_type() == Elem::F32 {
+            for record in &mut self.records {
+                record.wide = record.name.ends_with(".q_scale");
+            }
+        }
         let mut by_name = BTreeMap::new();
         for record in &self.records {
             if by_name.insert(record.name.as_str(), record).is_some() {
@@ -367,6 +405,7 @@ impl Index {
     pub(super) fn read_shards(
         &self,
         dir: &Path,
+        verification: Verification<'_>,
         progress: Progress<'_>,
     ) -> Result<BTreeMap<String, Part>, FolderError> {
         let total = self.records.iter().map(|r| r.end - r.start).sum();
@@ -376,7 +415,7 @@ impl Index {
             .into_par_iter()
             .map(|(name, shard)| {
                 let path = dir.join(name);
-                let bytes = shard.read_verified(&path)?;
+                let bytes = shard.read_verified(&path, verification)?;
                 let mut parts = Vec::new();
                 for record in self.records.iter().filter(|r| r.file == *name) {
                     parts.push((record.name.clone(), record.decode(&bytes, &path)?));
@@ -392,7 +431,11 @@ impl Index {
 
 impl ShardFile {
     /// The file's bytes, once size and md5 are the index's.
-    fn read_verified(&self, path: &Path) -> Result<Vec<u8>, FolderError> {
+    fn read_verified(
+        &self,
+        path: &Path,
+        verification: Verification<'_>,
+    ) -> Result<Vec<u8>, FolderError> {
         let info = fs::metadata(path).map_err(io(path))?;
         if !info.is_file() {
             return Err(field(path, "type", "a regular file", "none", FETCH_AGAIN));
@@ -404,12 +447,17 @@ impl ShardFile {
             let found = format!("{} bytes", info.len());
             return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
         }
+        let due = verification.is_due(path, &self.md5sum);
         let bytes = fs::read(path).map_err(io(path))?;
+        if !due {
+            return Ok(bytes);
+        }
         let found = hex(&Md5::digest(&bytes));
         if found != self.md5sum {
             let expected = format!("{} as in the index", self.md5sum);
             return Err(field(path, "md5", expected, found, VERSIONS_DIFFER));
         }
+        verification.remember(path, &self.md5sum);
         Ok(bytes)
     }
 }
@@ -433,6 +481,10 @@ impl Record {
                 let words = fours.iter().map(|&b| u32::from_le_bytes(b));
                 return Ok(Part::Words(words.collect()));
             }
+            Dtype::Float16 if self.wide => pairs
+                .iter()
+                .map(|&b| f16::from_le_bytes(b).to_f32())
+                .collect(),
             Dtype::Float16 => {
                 let halves = pairs.iter().map(|&b| f16::from_le_bytes(b));
                 return Ok(Part::Half(halves.collect()));
@@ -443,16 +495,29 @@ impl Record {
                 .collect(),
             Dtype::Float32 => fours.iter().map(|&b| f32::from_le_bytes(b)).collect(),
         };
+        if self.wide {
+            return match wide.iter().position(|w| !w.is_finite()) {
+                None => Ok(Part::Wide(wide)),
+                Some(i) => Err(self.not_finite(path, i, "a finite number", wide[i])),
+            };
+        }
         let halves: Vec<f16> = wide.iter().map(|&w| f16::from_f32(w)).collect();
         match halves.iter().position(|h| !h.is_finite()) {
             None => Ok(Part::Half(halves)),
-            Some(i) => Err(field(
-                path,
-                format!("{}, element {i}", self.name),
-                "a number that f16 holds (up to 65504)",
-                wide[i],
-                "",
-            )),
+            Some(i) => {
+                let expected = "a number that f16 holds (up to 65504)";
+                Err(self.not_finite(path, i, expected, wide[i]))
+            }
         }
+    }
+
+    fn not_finite(&self, path: &Path, i: usize, expected: &str, found: f32) -> FolderError {
+        field(
+            path,
+            format!("{}, element {i}", self.name),
+            expected,
+            found,
+            "",
+        )
     }
 }

@@ -1,15 +1,18 @@
 //! Writing a checkpoint folder.
 
-use super::{CONFIG, INDEXES, ORIGIN, Origin};
+use super::{CONFIG, INDEXES};
 use crate::checkpoint::{Checkpoint, Progress, hex};
-use crate::folder::{FolderError, field, io};
+use crate::folder::{FolderError, field, io, origin, write_json, write_whole};
 use crate::matrix::Scales;
 use kernels::QuantFormat;
-use kernels::models::{Family, ModelSpec, Shape};
+use kernels::models::{Family, ModelSpec, RopeScaling, Shape};
 use md5::{Digest, Md5};
+use rayon::prelude::*;
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A shard is filled up to this; a larger tensor has one of its own.
 const SHARD_BYTES: usize = 32 << 20;
@@ -24,36 +27,7 @@ pub fn write(
     dir: &Path,
     progress: Progress<'_>,
 ) -> Result<(), FolderError> {
-    let empty = match fs::read_dir(dir) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(error) => return Err(io(dir)(error)),
-    };
-    if !empty {
-        return Err(FolderError::NotEmpty {
-            dir: dir.to_owned(),
-        });
-    }
-    // `a/..` has no name to put a sibling beside.
-    let Some(name) = dir.file_name() else {
-        let expected = "a folder's name at the end of the path";
-        return Err(field(dir, "output folder", expected, "none", ""));
-    };
-    let mut partial = name.to_owned();
-    partial.push(format!(".partial-{}", std::process::id()));
-    let partial = dir.with_file_name(partial);
-    fs::create_dir_all(&partial).map_err(io(&partial))?;
-    let written = write_files(checkpoint, &partial, progress).and_then(|()| {
-        if dir.exists() {
-            fs::remove_dir(dir).map_err(io(dir))?;
-        }
-        fs::rename(&partial, dir).map_err(io(dir))
-    });
-    if written.is_err() {
-        // Best effort: the error to report is the first one.
-        let _ = fs::remove_dir_all(&partial);
-    }
-    written
+    write_whole(dir, |partial| write_files(checkpoint, partial, progress))
 }
 
 fn write_files(
@@ -62,68 +36,132 @@ fn write_files(
     progress: Progress<'_>,
 ) -> Result<(), FolderError> {
     let spec = checkpoint.spec();
-    let mut shards = Shards {
-        dir,
-        total: checkpoint.payload_bytes(),
-        done: 0,
-        progress,
-        pending: Vec::new(),
-        pending_records: Vec::new(),
-        entries: Vec::new(),
-    };
-    let mut count = 0;
-    for (layer, tensor) in spec.tensors() {
-        let name = spec.param_name(layer, tensor);
-        match spec.shape(tensor) {
-            Shape::Matrix { rows, .. } => {
-                let matrix = checkpoint.matrix(layer, tensor);
-                let (QuantFormat::Q4f16_1, Scales::F16(scales)) = (matrix.format, matrix.scales)
-                else {
-                    let expected = QuantFormat::Q4f16_1;
-                    return Err(field(dir, name, expected, matrix.format, ""));
-                };
-                let words = matrix.words;
-                let shape = [rows, words.len() / rows];
-                let name_of = |suffix: &str| format!("{name}{suffix}");
-                let bytes = bytemuck::cast_slice(words);
-                shards.add(&name_of(".q_weight"), &shape, "uint32", bytes)?;
-                let shape = [rows, scales.len() / rows];
-                let bytes = bytemuck::cast_slice(scales);
-                shards.add(&name_of(".q_scale"), &shape, "float16", bytes)?;
-                count += 2;
-            }
-            Shape::Vector { len } => {
-                let bytes = bytemuck::cast_slice(checkpoint.vector(layer, tensor));
-                shards.add(&name, &[len], "float16", bytes)?;
-                count += 1;
-            }
-        }
-    }
-    shards.flush()?;
-    let bytes = shards.total as f64;
+    let records = records(checkpoint, dir)?;
+    let shards = in_shards(&records);
+    let (done, total) = (AtomicU64::new(0), checkpoint.payload_bytes());
+    let entries: Vec<Value> = shards
+        .par_iter()
+        .enumerate()
+        .map(|(number, shard)| {
+            let entry = write_shard(dir, number, shard)?;
+            let bytes = shard.iter().map(|r| r.bytes.len() as u64).sum();
+            progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+            Ok(entry)
+        })
+        .collect::<Result<_, FolderError>>()?;
+    let bytes = total as f64;
     let index = json!({
         "metadata": {
-            "ParamSize": count,
+            "ParamSize": records.len(),
             "ParamBytes": bytes,
             "BitsPerParam": bytes * 8.0 / spec.parameters() as f64,
         },
-        "records": shards.entries,
+        "records": entries,
     });
     write_json(&dir.join(INDEXES[1]), &index)?;
     write_json(&dir.join(CONFIG), &config_of(spec))?;
-    let origin = Origin {
-        title: checkpoint.provenance().title.clone(),
-        notes: checkpoint.provenance().notes.clone(),
-    };
-    write_json(&dir.join(ORIGIN), &json!(origin))
+    origin::write(dir, checkpoint.provenance())
 }
 
-fn write_json(file: &Path, value: &Value) -> Result<(), FolderError> {
-    let text = serde_json::to_string_pretty(value).map_err(|cause| FolderError::Json {
-        file: file.to_owned(),
-        cause,
-    })?;
-    fs::write(file, text + "\n").map_err(io(file))
+/// A tensor as the index names it.
+struct Record<'a> {
+    name: String,
+    shape: Vec<usize>,
+    dtype: &'static str,
+    bytes: &'a [u8],
+}
+
+fn records<'a>(checkpoint: &'a Checkpoint, dir: &Path) -> Result<Vec<Record<'a>>, FolderError> {
+    let spec = checkpoint.spec();
+    let mut all = Vec::new();
+    for (layer, tensor) in spec.tensors() {
+        let name = spec.param_name(layer, tensor);
+        let Shape::Matrix { rows, .. } = spec.shape(tensor) else {
+            let values = checkpoint.vector(layer, tensor);
+            all.push(Record {
+                name,
+                shape: vec![values.len()],
+                dtype: "float16",
+                bytes: bytemuck::cast_slice(values),
+            });
+            continue;
+        };
+        let matrix = checkpoint.matrix(layer, tensor);
+        let (QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1, words) = (matrix.format, matrix.words)
+        else {
+            let expected = "q4f16_1 or q4f32_1";
+            return Err(field(dir, name, expected, matrix.format, ""));
+        };
+        all.push(Record {
+            name: format!("{name}.q_weight"),
+            shape: vec![rows, words.len() / rows],
+            dtype: "uint32",
+            bytes: bytemuck::cast_slice(words),
+        });
+        all.push(Record {
+            name: format!("{name}.q_scale"),
+            shape: vec![rows, matrix.scales.len() / rows],
+            dtype: match matrix.scales {
+                Scales::F16(_) => "float16",
+                Scales::F32(_) => "float32",
+            },
+            bytes: matrix.scales.bytes(),
+        });
+    }
+    Ok(all)
+}
+
+/// Records by their shards, in order: a large one has a shard of its own, written
+/// before those that are still to be filled.
+fn in_shards<'r, 'a>(records: &'r [Record<'a>]) -> Vec<Vec<&'r Record<'a>>> {
+    let (mut shards, mut pending, mut filled) = (vec![], vec![], 0);
+    for record in records {
+        let bytes = record.bytes.len();
+        if bytes >= SHARD_BYTES {
+            shards.push(vec![record]);
+            continue;
+        }
+        if filled + bytes > SHARD_BYTES && !pending.is_empty() {
+            shards.push(std::mem::take(&mut pending));
+            filled = 0;
+        }
+        filled += bytes;
+        pending.push(record);
+    }
+    if !pending.is_empty() {
+        shards.push(pending);
+    }
+    shards
+}
+
+/// Writes a shard; its entry of the index.
+fn write_shard(dir: &Path, number: usize, records: &[&Record<'_>]) -> Result<Value, FolderError> {
+    let name = format!("params_shard_{number}.bin");
+    let path = dir.join(&name);
+    let mut md5 = Md5::new();
+    let mut entries = Vec::new();
+    let mut file = File::create(&path).map_err(io(&path))?;
+    let mut offset = 0;
+    for record in records {
+        file.write_all(record.bytes).map_err(io(&path))?;
+        md5.update(record.bytes);
+        entries.push(json!({
+            "name": record.name,
+            "shape": record.shape,
+            "dtype": record.dtype,
+            "format": "raw",
+            "nbytes": record.bytes.len(),
+            "byteOffset": offset,
+        }));
+        offset += record.bytes.len();
+    }
+    Ok(json!({
+        "dataPath": name,
+        "format": "raw-shard",
+        "nbytes": offset,
+        "records": entries,
+        "md5sum": hex(&md5.finalize()),
+    }))
 }
 
 fn config_of(spec: &ModelSpec) -> Value {
@@ -145,6 +183,9 @@ fn config_of(spec: &ModelSpec) -> Value {
         "context_window_size": spec.max_context(),
     });
     model[theta] = json!(spec.rope_theta);
+    if let Some(scaling) = &spec.rope_scaling {
+        write_scaling(scaling, &mut model);
+    }
     if spec.rotary_dim != spec.head_dim {
         let factor = spec.rotary_dim as f64 / spec.head_dim as f64;
         model["partial_rotary_factor"] = json!(factor);
@@ -160,68 +201,21 @@ fn config_of(spec: &ModelSpec) -> Value {
     })
 }
 
-/// Fills shards and their part of the index.
-struct Shards<'a> {
-    dir: &'a Path,
-    total: u64,
-    done: u64,
-    progress: Progress<'a>,
-    pending: Vec<u8>,
-    pending_records: Vec<Value>,
-    entries: Vec<Value>,
-}
-
-impl Shards<'_> {
-    fn add(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-        dtype: &str,
-        bytes: &[u8],
-    ) -> Result<(), FolderError> {
-        let record = |offset: usize| {
-            json!({
-                "name": name,
-                "shape": shape,
-                "dtype": dtype,
-                "format": "raw",
-                "nbytes": bytes.len(),
-                "byteOffset": offset,
-            })
-        };
-        if bytes.len() >= SHARD_BYTES {
-            return self.write_shard(bytes, vec![record(0)]);
+/// Adds the keys of a scaled RoPE, as the published configurations have them.
+pub(crate) fn write_scaling(scaling: &RopeScaling, config: &mut Value) {
+    let mut object = json!(scaling);
+    if let RopeScaling::Longrope {
+        original_max_position_embeddings,
+        max_position_embeddings,
+        ..
+    } = scaling
+    {
+        config["original_max_position_embeddings"] = json!(original_max_position_embeddings);
+        config["max_position_embeddings"] = json!(max_position_embeddings);
+        if let Some(map) = object.as_object_mut() {
+            map.remove("original_max_position_embeddings");
+            map.remove("max_position_embeddings");
         }
-        if self.pending.len() + bytes.len() > SHARD_BYTES {
-            self.flush()?;
-        }
-        self.pending_records.push(record(self.pending.len()));
-        self.pending.extend_from_slice(bytes);
-        Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), FolderError> {
-        let bytes = std::mem::take(&mut self.pending);
-        let records = std::mem::take(&mut self.pending_records);
-        if records.is_empty() {
-            return Ok(());
-        }
-        self.write_shard(&bytes, records)
-    }
-
-    fn write_shard(&mut self, bytes: &[u8], records: Vec<Value>) -> Result<(), FolderError> {
-        let name = format!("params_shard_{}.bin", self.entries.len());
-        let path = self.dir.join(&name);
-        fs::write(&path, bytes).map_err(io(&path))?;
-        self.entries.push(json!({
-            "dataPath": name,
-            "format": "raw-shard",
-            "nbytes": bytes.len(),
-            "records": records,
-            "md5sum": hex(&Md5::digest(bytes)),
-        }));
-        self.done += bytes.len() as u64;
-        (self.progress)(self.done, self.total);
-        Ok(())
-    }
+    config["rope_scaling"] = object;
 }

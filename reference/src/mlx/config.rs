@@ -12,24 +12,32 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Keys that say nothing about the weights or the arithmetic.
-const IGNORED_KEYS: [&str; 15] = [
+const IGNORED_KEYS: [&str; 23] = [
+    "_name_or_path",
     "architectures",
     "attention_dropout",
+    "auto_map",
     "bos_token_id",
     "dtype",
+    "embd_pdrop",
     "eos_token_id",
+    "full_attn_mod",
     "initializer_range",
+    "interpolate_factor",
+    "is_llama_config",
     "layer_types",
     "max_window_layers",
     "pad_token_id",
     "pretraining_tp",
     "quantization_config",
+    "resid_pdrop",
     "sliding_window",
     "torch_dtype",
+    "transformers.js_config",
     "transformers_version",
     "use_cache",
 ];
-const USED_KEYS: [&str; 18] = [
+const USED_KEYS: [&str; 22] = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -48,12 +56,17 @@ const USED_KEYS: [&str; 18] = [
     "mlp_bias",
     "use_sliding_window",
     "quantization",
+    "lm_head_bias",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_interleaved",
 ];
 
 pub(super) struct Config<'a> {
     fields: &'a Fields<'a>,
     family: Family,
-    quantization: &'a Map<String, Value>,
+    /// None where the weights are not quantised.
+    quantization: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> Config<'a> {
@@ -61,22 +74,30 @@ impl<'a> Config<'a> {
         let model_type = fields.map.get("model_type");
         let family = match model_type.and_then(Value::as_str) {
             Some("llama") => Family::Llama,
+            Some("phi3") => Family::Phi3,
             Some("qwen3") => Family::Qwen3,
-            Some(_) | None => return Err(fields.error("model_type", "llama or qwen3", model_type)),
+            Some(_) | None => {
+                return Err(fields.error("model_type", "llama, phi3 or qwen3", model_type));
+            }
         };
         let only = [
-            ("rope_scaling", Value::Null),
             ("hidden_act", json!("silu")),
             ("attention_bias", json!(false)),
             ("mlp_bias", json!(false)),
+            ("lm_head_bias", json!(false)),
+            ("rope_interleaved", json!(false)),
             ("use_sliding_window", json!(false)),
         ];
         fields.check_keys(&USED_KEYS, &IGNORED_KEYS, &only)?;
-        let Some(Value::Object(quantization)) = fields.map.get("quantization") else {
-            let expected = "an object with bits and group_size";
-            return Err(fields.error("quantization", expected, fields.map.get("quantization")));
+        let quantization = match fields.map.get("quantization") {
+            None => None,
+            Some(Value::Object(quantization)) => Some(quantization),
+            other => {
+                let expected = "an object with bits and group_size";
+                return Err(fields.error("quantization", expected, other));
+            }
         };
-        match quantization.get("mode") {
+        match quantization.and_then(|q| q.get("mode")) {
             None => (),
             Some(mode) if mode == "affine" => (),
             mode => return Err(fields.error("quantization.mode", "affine", mode)),
@@ -88,6 +109,11 @@ impl<'a> Config<'a> {
         })
     }
 
+    /// Whether the weights are in MLX's formats, not in floating point.
+    pub(super) fn is_quantised(&self) -> bool {
+        self.quantization.is_some()
+    }
+
     /// The model; `tensors` bounds the number of layers.
     pub(super) fn spec(&self, dir: &Path, tensors: usize) -> Result<ModelSpec, FolderError> {
         let spec = self.fields.dimensions(
@@ -96,13 +122,14 @@ impl<'a> Config<'a> {
             "rope_theta",
             "max_position_embeddings",
         )?;
-        let format = self.format("quantization", self.quantization)?;
         let mut spec = ModelSpec {
             stop_ids: self.fields.stop_ids()?,
-            format,
             ..spec
         };
-        spec.other_formats = self.other_formats(&spec)?;
+        if let Some(quantization) = self.quantization {
+            spec.format = self.format("quantization", quantization)?;
+            spec.other_formats = self.other_formats(quantization, &spec)?;
+        }
         Ok(named(dir, spec))
     }
 
@@ -124,7 +151,11 @@ impl<'a> Config<'a> {
     }
 
     /// Matrices whose format is not the model's, by the entries of their paths.
-    fn other_formats(&self, spec: &ModelSpec) -> Result<Vec<TensorFormat>, FolderError> {
+    fn other_formats(
+        &self,
+        quantization: &Map<String, Value>,
+        spec: &ModelSpec,
+    ) -> Result<Vec<TensorFormat>, FolderError> {
         let mut others = Vec::new();
         for key @ (layer, tensor) in spec.tensors() {
             if !matches!(spec.shape(tensor), Shape::Matrix { .. }) {
@@ -132,7 +163,7 @@ impl<'a> Config<'a> {
             }
             let mut found: Option<(String, QuantFormat)> = None;
             for (path, _) in parts(spec, key) {
-                let format = self.format_of(&path, spec.format)?;
+                let format = self.format_of(quantization, &path, spec.format)?;
                 match &found {
                     Some((first, other)) if *other != format => {
                         return Err(self.fields.error(
@@ -156,8 +187,13 @@ impl<'a> Config<'a> {
         Ok(others)
     }
 
-    fn format_of(&self, path: &str, default: QuantFormat) -> Result<QuantFormat, FolderError> {
-        let mut entries = self.quantization.iter();
+    fn format_of(
+        &self,
+        quantization: &Map<String, Value>,
+        path: &str,
+        default: QuantFormat,
+    ) -> Result<QuantFormat, FolderError> {
+        let mut entries = quantization.iter();
         match entries.find(|(key, _)| text_name(key) == path) {
             None => Ok(default),
             Some((key, Value::Object(object))) => {
@@ -181,9 +217,11 @@ pub(super) fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usiz
     };
     let part = |part: &str, rows| (name(part), rows);
     let (d, f) = (spec.hidden_size, spec.intermediate_size);
+    let fused = spec.family == Family::Phi3;
     match tensor {
         Tensor::Embedding => vec![part("embed_tokens", spec.vocab_size)],
         Tensor::InputNorm => vec![part("input_layernorm", d)],
+        Tensor::Qkv if fused => vec![part("self_attn.qkv_proj", spec.qkv_dim())],
         Tensor::Qkv => vec![
             part("self_attn.q_proj", spec.q_dim()),
             part("self_attn.k_proj", spec.kv_dim()),
@@ -193,6 +231,7 @@ pub(super) fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usiz
         Tensor::KNorm => vec![part("self_attn.k_norm", spec.head_dim)],
         Tensor::O => vec![part("self_attn.o_proj", d)],
         Tensor::PostNorm => vec![part("post_attention_layernorm", d)],
+        Tensor::GateUp if fused => vec![part("mlp.gate_up_proj", 2 * f)],
         Tensor::GateUp => vec![part("mlp.gate_proj", f), part("mlp.up_proj", f)],
         Tensor::Down => vec![part("mlp.down_proj", d)],
         Tensor::FinalNorm => vec![part("norm", d)],

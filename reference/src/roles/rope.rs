@@ -12,6 +12,8 @@ pub struct Rope {
     /// Angle per position of each pair (radians), `[rotary_dim / 2]`; the
     /// dimensions of a head from `rotary_dim` on are copied.
     pub inv_freq: Vec<f64>,
+    /// What rotated values are multiplied by.
+    pub attention_factor: f64,
 }
 
 impl Rope {
@@ -20,6 +22,7 @@ impl Rope {
         Self {
             head_dim: spec.head_dim,
             inv_freq: spec.inv_freq(),
+            attention_factor: spec.rope_attention_factor(),
         }
     }
 
@@ -42,7 +45,7 @@ impl Rope {
 }
 
 /// Rotates `x` (`[heads, head_dim]`) to `position`:
-/// `low' = c low - s high`, `high' = c high + s low`.
+/// `low' = c low - s high`, `high' = c high + s low`, times the attention factor.
 ///
 /// # Panics
 /// When `x` does not consist of whole heads.
@@ -51,6 +54,7 @@ pub fn compute(rope: &Rope, x: &[f64], position: usize) -> Vec<f64> {
     let mut out = x.to_vec();
     for (low, high, freq) in rope.pairs() {
         let (sin, cos) = (position as f64 * freq).sin_cos();
+        let (sin, cos) = (sin * rope.attention_factor, cos * rope.attention_factor);
         for head in out.chunks_exact_mut(rope.head_dim) {
             let (a, b) = (head[low], head[high]);
             head[low] = cos * a - sin * b;
@@ -77,11 +81,16 @@ pub fn expected(
     let value = compute(rope, x, position);
     let mut rotated = errors.to_vec();
     for (low, high, freq) in rope.pairs() {
-        let trig = trig.error(position as f64 * freq);
+        // A factor other than 1 is rounded, and so is its product: as much as if the
+        // pair were larger, and `c` and `s` off by two roundings more.
+        let factor = rope.attention_factor;
+        let scaling = if factor == 1.0 { 0.0 } else { 2.0 * bounds::U };
+        let trig = trig.error(position as f64 * freq) + scaling;
         let heads = rotated.chunks_exact_mut(rope.head_dim);
         for (error, x) in heads.zip(x.chunks_exact(rope.head_dim)) {
-            let pair = [error[low], error[high]];
-            let limit = bounds::rotation_error([x[low], x[high]], pair, trig);
+            let errors = [factor * error[low], factor * error[high]];
+            let pair = [factor * x[low], factor * x[high]];
+            let limit = bounds::rotation_error(pair, errors, trig);
             error[low] = limit;
             error[high] = limit;
         }

@@ -1,7 +1,7 @@
 //! What several test files need: a tiny model and a writer of GGUF files.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use half::f16;
+use half::{bf16, f16};
 use kernels::models::ModelSpec;
 use reference::gguf::BlockType;
 use std::path::PathBuf;
@@ -58,11 +58,52 @@ impl GgufFile {
         let bytes = values.iter().flat_map(|v| match block_type {
             BlockType::F16 => f16::from_f32(*v).to_le_bytes().to_vec(),
             BlockType::F32 => v.to_le_bytes().to_vec(),
-            BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q8_0 => panic!("no encoder"),
+            BlockType::Bf16 => bf16::from_f32(*v).to_le_bytes().to_vec(),
+            BlockType::Q4_0
+            | BlockType::Q4_1
+            | BlockType::Q8_0
+            | BlockType::Q2K
+            | BlockType::Q3K
+            | BlockType::Q4K
+            | BlockType::Q5K
+            | BlockType::Q6K => panic!("no encoder"),
         });
         let shape = vec![k as u64, (values.len() / k) as u64];
         self.tensors
             .push((name.into(), shape, block_type, bytes.collect()));
+    }
+
+    /// Gives a tensor random blocks of a quantised type, whose scales are small.
+    pub(crate) fn requantise(&mut self, name: &str, block_type: BlockType, seed: u64) {
+        let tensor = self.tensors.iter_mut().find(|(n, ..)| n == name);
+        let (_, shape, old, data) = tensor.expect("there");
+        let blocks = shape.iter().product::<u64>() as usize / block_type.block_len();
+        let mut state = seed;
+        let mut byte = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 56) as u8
+        };
+        *data = (0..blocks * block_type.block_bytes())
+            .map(|_| byte())
+            .collect();
+        for block in data.chunks_exact_mut(block_type.block_bytes()) {
+            // Where a type has its f16 scales and minima.
+            let halves: &[usize] = match block_type {
+                BlockType::Q4_0 | BlockType::Q8_0 => &[0],
+                BlockType::Q4_1 | BlockType::Q4K | BlockType::Q5K => &[0, 2],
+                BlockType::Q2K => &[80, 82],
+                BlockType::Q3K => &[108],
+                BlockType::Q6K => &[208],
+                BlockType::F32 | BlockType::F16 | BlockType::Bf16 => panic!("no scales"),
+            };
+            for &at in halves {
+                // 0.03 to 0.06, either sign.
+                block[at + 1] = block[at + 1] & 0x83 | 0x28;
+            }
+        }
+        *old = block_type;
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {

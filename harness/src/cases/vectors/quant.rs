@@ -23,6 +23,7 @@ fn naming(format: QuantFormat) -> (&'static str, String) {
     match format {
         QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1 => ("q4f16_1.", String::new()),
         QuantFormat::Q4_0 => ("gguf.Q4_0.", String::new()),
+        QuantFormat::Q8_0 => ("gguf.Q8_0.", String::new()),
         QuantFormat::Affine4G32
         | QuantFormat::Affine4G64
         | QuantFormat::Affine3G64
@@ -56,6 +57,7 @@ fn matrix(golden: &Golden, name: String, format: QuantFormat) -> Result<Quantise
             (words, golden.f16(&format!("{name}.q_scale"))?.data)
         }
         QuantFormat::Q4_0 => q4_0(&golden.u8(&format!("{name}.blocks"))?.data),
+        QuantFormat::Q8_0 => q8_0(&golden.u8(&format!("{name}.blocks"))?.data),
         QuantFormat::Affine4G32
         | QuantFormat::Affine4G64
         | QuantFormat::Affine3G64
@@ -84,6 +86,7 @@ fn matrix(golden: &Golden, name: String, format: QuantFormat) -> Result<Quantise
             QuantFormat::Q4f32_1 => ScaleValues::F32(scales.iter().map(|s| s.to_f32()).collect()),
             QuantFormat::Q4f16_1
             | QuantFormat::Q4_0
+            | QuantFormat::Q8_0
             | QuantFormat::Affine4G32
             | QuantFormat::Affine4G64
             | QuantFormat::Affine3G64
@@ -108,6 +111,19 @@ fn q4_0(blocks: &[u8]) -> (Vec<u32>, Vec<f16>) {
     let words = blocks.iter().flat_map(|block| {
         let code = |i: usize| u32::from(block[2 + i % 16] >> (i / 16 * 4) & 15);
         [0, 8, 16, 24].map(|first| (0..8).fold(0, |word, i| word | code(first + i) << (4 * i)))
+    });
+    (words.collect(), scales.collect())
+}
+
+/// Codes and scales of GGUF blocks: a scale and 32 signed bytes.
+fn q8_0(blocks: &[u8]) -> (Vec<u32>, Vec<f16>) {
+    let (blocks, _) = blocks.as_chunks::<34>();
+    let scales = blocks.iter().map(|b| f16::from_le_bytes([b[0], b[1]]));
+    let words = blocks.iter().flat_map(|block| {
+        let (words, _) = block[2..].as_chunks::<4>();
+        words
+            .iter()
+            .map(|&word| u32::from_le_bytes(word) ^ 0x8080_8080)
     });
     (words.collect(), scales.collect())
 }

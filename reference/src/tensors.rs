@@ -1,22 +1,24 @@
 //! The tensors of a folder's safetensors files: headers checked, data read by range.
 
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io, read_json};
+use crate::inspect::Stored;
+use crate::ranges;
 use half::{bf16, f16};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-const INDEX: &str = "model.safetensors.index.json";
-const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE: &str = "model.safetensors";
 /// Longest header: that of the largest models has a few megabytes.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 
 /// Types of elements that a checkpoint uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dtype {
+pub(crate) enum Dtype {
     U32,
     F16,
     Bf16,
@@ -26,7 +28,7 @@ pub(super) enum Dtype {
 }
 
 impl Dtype {
-    pub(super) const FLOATS: &'static [Self] = &[Self::F16, Self::Bf16, Self::F32];
+    pub(crate) const FLOATS: &'static [Self] = &[Self::F16, Self::Bf16, Self::F32];
 
     fn of(name: &str) -> Self {
         match name {
@@ -68,7 +70,7 @@ struct RawTensor {
 
 /// A tensor's place.
 #[derive(Debug)]
-pub(super) struct TensorFile {
+pub(crate) struct TensorFile {
     name: String,
     path: PathBuf,
     dtype: Dtype,
@@ -80,7 +82,7 @@ pub(super) struct TensorFile {
 
 /// Every tensor of a folder, by name.
 #[derive(Debug)]
-pub(super) struct Tensors {
+pub(crate) struct Tensors {
     index: PathBuf,
     all: BTreeMap<String, TensorFile>,
 }
@@ -93,7 +95,7 @@ struct RawIndex {
 
 impl Tensors {
     /// Reads the headers of the files that the index lists, or of the one file.
-    pub(super) fn open(dir: &Path) -> Result<Self, FolderError> {
+    pub(crate) fn open(dir: &Path) -> Result<Self, FolderError> {
         let index = dir.join(INDEX);
         let mut tensors = Self {
             index: dir.join(SINGLE),
@@ -145,20 +147,31 @@ impl Tensors {
     }
 
     /// The index, or the one file.
-    pub(super) fn index(&self) -> &Path {
+    pub(crate) fn index(&self) -> &Path {
         &self.index
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&TensorFile> {
+    /// All of them, as `inspect` lists them.
+    pub(crate) fn stored(&self) -> Vec<Stored> {
+        let stored = self.all.values().map(|tensor| Stored {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            dtype: tensor.dtype.name().to_owned(),
+            bytes: tensor.bytes as u64,
+        });
+        stored.collect()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&TensorFile> {
         self.all.get(name)
     }
 
     /// The file of a tensor of [`Self::names`].
-    pub(super) fn file_of(&self, name: &str) -> &Path {
+    pub(crate) fn file_of(&self, name: &str) -> &Path {
         self.all
             .get(name)
             .map_or(&self.index, |tensor| &tensor.path)
@@ -238,7 +251,7 @@ fn read_header(path: &Path) -> Result<Vec<TensorFile>, FolderError> {
 
 impl TensorFile {
     /// Requires a shape and one of some types.
-    pub(super) fn require(&self, shape: &[usize], types: &[Dtype]) -> Result<(), FolderError> {
+    pub(crate) fn require(&self, shape: &[usize], types: &[Dtype]) -> Result<(), FolderError> {
         let wrong = |what: &str, expected: String, found: String| {
             let what = format!("{}, {what}", self.name);
             field(
@@ -267,16 +280,41 @@ impl TensorFile {
     }
 
     fn read(&self) -> Result<Vec<u8>, FolderError> {
-        let mut file = File::open(&self.path).map_err(io(&self.path))?;
-        let mut bytes = vec![0; self.bytes];
-        file.seek(SeekFrom::Start(self.start))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(io(&self.path))?;
-        Ok(bytes)
+        ranges::read(&self.path, self.start, self.bytes).map_err(io(&self.path))
+    }
+
+    /// The values of `out.len()` elements from `first` on, as f32.
+    pub(crate) fn floats(&self, first: usize, out: &mut [f32]) -> Result<(), FolderError> {
+        let width = self.dtype.bytes().unwrap_or(1);
+        let (start, len) = (first as u64 * width, out.len() * width as usize);
+        if start + len as u64 > self.bytes as u64 {
+            let expected = format!("{} elements from {first} on", out.len());
+            let found = format!("{} bytes", self.bytes);
+            return Err(field(&self.path, &self.name, expected, found, FETCH_AGAIN));
+        }
+        let bytes = ranges::read(&self.path, self.start + start, len).map_err(io(&self.path))?;
+        self.widen(&bytes, out);
+        Ok(())
+    }
+
+    fn widen(&self, bytes: &[u8], out: &mut [f32]) {
+        let pairs = bytes.as_chunks::<2>().0.iter();
+        let words = bytes.as_chunks::<4>().0.iter();
+        match self.dtype {
+            Dtype::F16 => pairs
+                .zip(out)
+                .for_each(|(&b, out)| *out = f16::from_le_bytes(b).to_f32()),
+            Dtype::Bf16 => pairs
+                .zip(out)
+                .for_each(|(&b, out)| *out = bf16::from_le_bytes(b).to_f32()),
+            Dtype::F32 | Dtype::U32 | Dtype::Other => words
+                .zip(out)
+                .for_each(|(&b, out)| *out = f32::from_le_bytes(b)),
+        }
     }
 
     /// Its `u32` values.
-    pub(super) fn words(&self) -> Result<Vec<u32>, FolderError> {
+    pub(crate) fn words(&self) -> Result<Vec<u32>, FolderError> {
         let bytes = self.read()?;
         let (words, _) = bytes.as_chunks::<4>();
         Ok(words.iter().map(|&b| u32::from_le_bytes(b)).collect())
@@ -284,17 +322,10 @@ impl TensorFile {
 
     /// Its values as the nearest f16, ties to even; a value that f16 cannot hold is
     /// an error.
-    pub(super) fn halves(&self) -> Result<Vec<f16>, FolderError> {
+    pub(crate) fn halves(&self) -> Result<Vec<f16>, FolderError> {
         let bytes = self.read()?;
-        let pairs = bytes.as_chunks::<2>().0.iter();
-        let wide: Vec<f32> = match self.dtype {
-            Dtype::F16 => pairs.map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
-            Dtype::Bf16 => pairs.map(|&b| bf16::from_le_bytes(b).to_f32()).collect(),
-            Dtype::F32 | Dtype::U32 | Dtype::Other => {
-                let words = bytes.as_chunks::<4>().0.iter();
-                words.map(|&b| f32::from_le_bytes(b)).collect()
-            }
-        };
+        let mut wide = vec![0.0; bytes.len() / self.dtype.bytes().unwrap_or(4) as usize];
+        self.widen(&bytes, &mut wide);
         let halves: Vec<f16> = wide.iter().map(|&w| f16::from_f32(w)).collect();
         match halves.iter().position(|h| !h.is_finite()) {
             None => Ok(halves),

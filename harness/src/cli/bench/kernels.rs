@@ -1,0 +1,287 @@
+//! `bench --kernels`: single kernels through criterion.
+//!
+//! Criterion prints on standard output what this command may not, so it runs in a
+//! process of its own, this binary again, whose standard output goes to standard error
+//! and whose answer comes back in a file.
+
+use super::{super::choices, BenchArgs, GATE_TOKENS, say, spinner};
+use crate::{
+    bench::kernels::{self, Filter, Measuring, Mode, TimedSite},
+    check,
+    device::Gpu,
+    engine::Engine,
+    env, roof,
+    timer::Timer,
+};
+use ::kernels::Settings;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{
+    fs, io,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// Status of a command that found a regression.
+const REGRESSION: u8 = 3;
+/// Smallest slowdown that is a regression, as a ratio less 1: the margin of an A/B.
+const MARGIN: f64 = 0.02;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct KernelArgs {
+    /// Time the kernels of a decoded token one by one, through criterion
+    #[arg(long, conflicts_with_all = ["tokens", "repetitions"])]
+    kernels: bool,
+    /// With --kernels: of this role alone
+    #[arg(long, value_name = "ROLE", requires = "kernels")]
+    role: Option<String>,
+    /// With --kernels: this variant alone
+    #[arg(long, value_name = "VARIANT", requires = "kernels")]
+    variant: Option<String>,
+    /// With --kernels: sites whose name contains this, `qkv` or `ffn` for instance
+    #[arg(long, value_name = "NAME", requires = "kernels")]
+    site: Option<String>,
+    /// With --kernels: also with the same weights again and again, which caches hold
+    #[arg(long, requires = "kernels")]
+    warm: bool,
+    /// With --kernels: seconds of measuring for each benchmark
+    #[arg(long, value_name = "S", default_value_t = 1.0, requires = "kernels")]
+    seconds: f64,
+    /// With --kernels: keep the times under this name, by adapter
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "kernels",
+        conflicts_with = "baseline"
+    )]
+    save_baseline: Option<String>,
+    /// With --kernels: compare with the times kept under this name; status 3 where a
+    /// kernel is slower
+    #[arg(long, value_name = "NAME", requires = "kernels")]
+    baseline: Option<String>,
+    /// With --kernels: write every sample as CSV to this file
+    #[arg(long, value_name = "FILE", requires = "kernels")]
+    csv: Option<PathBuf>,
+    /// The answer's file, in the process that runs criterion
+    #[arg(long, value_name = "FILE", hide = true, requires = "kernels")]
+    answer: Option<PathBuf>,
+}
+
+impl KernelArgs {
+    pub(super) const fn is_asked(&self) -> bool {
+        self.kernels
+    }
+
+    fn filter(&self) -> Result<Filter> {
+        Ok(Filter {
+            role: self.role.as_deref().map(str::parse).transpose()?,
+            variant: self.variant.as_deref().map(str::parse).transpose()?,
+            site: self.site.clone(),
+        })
+    }
+
+    fn modes(&self) -> Vec<Mode> {
+        let warm = self.warm.then_some(Mode::Warm);
+        [Mode::Cold, Mode::ColdDependent]
+            .into_iter()
+            .chain(warm)
+            .collect()
+    }
+}
+
+pub(super) fn run(args: &BenchArgs) -> Result<u8> {
+    let KernelArgs { seconds, csv, .. } = &args.kernels;
+    if !(0.1..=600.0).contains(seconds) {
+        bail!("--seconds {seconds}: expected 0.1 to 600");
+    }
+    for name in [&args.kernels.save_baseline, &args.kernels.baseline]
+        .into_iter()
+        .flatten()
+    {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+            bail!("baseline `{name}`: expected letters, digits, `-`, `_` and `.`");
+        }
+        if ["new", "base", "change", "report"].contains(&name.as_str()) {
+            bail!("baseline `{name}`: criterion uses that name itself; take another");
+        }
+    }
+    if let Some(csv) = csv.as_ref().filter(|csv| csv.exists()) {
+        bail!("--csv {}: the file exists; name another", csv.display());
+    }
+    // Refused before a process is started.
+    args.kernels.filter()?;
+    if let Some(file) = &args.kernels.answer {
+        let answer = measured(args)?;
+        fs::write(file, serde_json::to_vec(&answer)?)
+            .with_context(|| file.display().to_string())?;
+        return Ok(0);
+    }
+    let answer = from_child()?;
+    let passed = answer["checks"]["failed"]
+        .as_array()
+        .is_some_and(Vec::is_empty);
+    super::answer(args.model.json, &answer, &text(&answer))?;
+    let slower = answer["slower"]
+        .as_array()
+        .is_some_and(|slower| !slower.is_empty());
+    Ok(match (passed, slower) {
+        (false, _) => 1,
+        (true, true) => REGRESSION,
+        (true, false) => 0,
+    })
+}
+
+/// Runs this command again in a process whose standard output is our standard error.
+fn from_child() -> Result<Value> {
+    let folder = env::cache_dir().join("criterion");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let file = folder.join(format!("answer-{}.json", std::process::id()));
+    let this = std::env::current_exe().context("the path of this binary")?;
+    let mut child = Command::new(this);
+    child
+        .args(std::env::args_os().skip(1))
+        .arg("--answer")
+        .arg(&file);
+    child.stdout(Stdio::from(io::stderr()));
+    let status = child
+        .status()
+        .context("starting the process that measures")?;
+    let answer = fs::read(&file);
+    // It may not be there.
+    let _ = fs::remove_file(&file);
+    if !status.success() {
+        bail!("nothing was measured ({status}); the reason is above");
+    }
+    let answer = answer.with_context(|| file.display().to_string())?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+fn measured(args: &BenchArgs) -> Result<Value> {
+    let choices = choices(&args.flags)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?;
+    args.model.require_plan(&settings, &gpu.features)?;
+    let (weights, prompt) = args.model.load(GATE_TOKENS)?;
+    let bar = spinner();
+    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
+    say(&bar, "testing the timestamps");
+    let timer = Timer::new(&gpu)?;
+    say(&bar, "making the buffers");
+    let context = prompt.ids.len() + GATE_TOKENS + 1;
+    let mut engine = Engine::new(&gpu, &weights, context, None)?;
+    let arm = engine.arm(&settings)?;
+    let sites = kernels::sites(&engine, &arm, &args.kernels.filter()?)?;
+    say(&bar, "comparing with the reference");
+    let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
+    bar.finish_and_clear();
+    let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
+    let timed = if failed.is_empty() {
+        let measuring = Measuring {
+            seconds: args.kernels.seconds,
+            folder: baseline_folder(&gpu, &weights.spec().id),
+            modes: args.kernels.modes(),
+            save: args.kernels.save_baseline.clone(),
+            baseline: args.kernels.baseline.clone(),
+        };
+        kernels::time(&engine, &arm, &timer, &sites, &measuring)?
+    } else {
+        vec![]
+    };
+    if let Some(csv) = &args.kernels.csv {
+        kernels::write_csv(csv, &engine, &timer, &timed)?;
+    }
+    let slower: Vec<String> = timed.iter().filter_map(slower).collect();
+    Ok(json!({
+        "model": weights.spec().id,
+        "title": weights.provenance().title,
+        "adapter": gpu.info.name,
+        "driver": gpu.info.driver,
+        "driver_info": gpu.info.driver_info,
+        "settings": settings.values(),
+        "position": prompt.ids.len() + GATE_TOKENS,
+        "checks": { "passed": checks.len() - failed.len(), "failed": failed },
+        "roof": roof,
+        "timer": timer.grade,
+        "sites": timed,
+        "slower": slower,
+    }))
+}
+
+/// Where criterion keeps the times of an adapter and a model.
+fn baseline_folder(gpu: &Gpu, model: &str) -> PathBuf {
+    let plain = |name: &str| -> String {
+        let keep = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        name.chars().map(keep).collect()
+    };
+    let adapter = format!("{} {}", gpu.info.name, gpu.info.driver_info);
+    let folder = env::cache_dir().join("criterion");
+    folder.join(plain(&adapter)).join(plain(model))
+}
+
+/// What is slower than the baseline by more than the margin, beyond its interval.
+fn slower(timed: &TimedSite) -> Option<String> {
+    let change = timed.change.filter(|change| change.low > MARGIN)?;
+    Some(format!(
+        "{} ({}, {}): {:+.1} % [{:+.1}, {:+.1}]",
+        timed.site.site,
+        timed.site.variant,
+        timed.mode.name(),
+        100.0 * change.estimate,
+        100.0 * change.low,
+        100.0 * change.high
+    ))
+}
+
+fn text(answer: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let failed = answer["checks"]["failed"].as_array().map_or(0, Vec::len);
+    if failed > 0 {
+        return format!("CHECK FAILED, times withheld: {failed} checks; see --json");
+    }
+    let roof = number(&answer["roof"]["read_gb_s"]);
+    let clock = if answer["timer"]["timestamps"] == true {
+        "GPU timestamps"
+    } else {
+        "wall time"
+    };
+    let mut text = format!(
+        "{} on {}: one dispatch by {clock}, criterion's mean and 95 % interval; roof {roof:.1} GB/s\n",
+        word(&answer["title"]),
+        word(&answer["adapter"])
+    );
+    for site in answer["sites"].as_array().into_iter().flatten() {
+        let us = &site["us"];
+        let share = match number(&site["weight_bytes"]) {
+            bytes if bytes > 0.0 => format!(
+                ", {:.1} GB/s, {:.1} % of the roof",
+                number(&site["weight_gb_s"]),
+                100.0 * number(&site["weight_gb_s"]) / roof
+            ),
+            _ => String::new(),
+        };
+        let change = match site["change"].is_null() {
+            true => String::new(),
+            false => format!(
+                ", {:+.1} % on the baseline",
+                100.0 * number(&site["change"]["estimate"])
+            ),
+        };
+        text.push_str(&format!(
+            "{:<14} {:<20} {:<34} {:<14} {:>9.2} us [{:.2}, {:.2}]{share}{change}\n",
+            word(&site["mode"]),
+            word(&site["site"]),
+            word(&site["variant"]),
+            word(&site["shape"]),
+            number(&us["estimate"]),
+            number(&us["low"]),
+            number(&us["high"]),
+        ));
+    }
+    for slower in answer["slower"].as_array().into_iter().flatten() {
+        text.push_str(&format!("SLOWER {}\n", word(slower)));
+    }
+    text
+}

@@ -1,0 +1,303 @@
+//! Conversion: Hugging Face folders in floating point become checkpoints that read
+//! back bit for bit, and say what they are.
+
+mod common;
+
+use common::{tiny_gguf, tiny_llama, weight};
+use half::{bf16, f16};
+use kernels::models::{Family, ModelSpec, Tensor};
+use kernels::quant::QuantFormat;
+use reference::checkpoint::Container;
+use reference::convert::{self, Target};
+use reference::inspect::{Kind, inspect};
+use reference::{Checkpoint, folder, quantise, synth};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A tensor: its name, shape and values.
+type Floats = (String, Vec<usize>, Vec<f32>);
+
+fn spec(family: Family) -> ModelSpec {
+    ModelSpec {
+        family,
+        intermediate_size: 128,
+        tie_word_embeddings: family != Family::Phi3,
+        stop_ids: vec![2],
+        ..tiny_llama()
+    }
+}
+
+/// The tensors of a model by their published names, every weight its own.
+fn tensors(spec: &ModelSpec) -> Vec<Floats> {
+    let (d, f) = (spec.hidden_size, spec.intermediate_size);
+    let (q, kv) = (spec.q_dim(), spec.kv_dim());
+    let mut names = vec![("model.embed_tokens".to_owned(), spec.vocab_size, d)];
+    for layer in 0..spec.num_hidden_layers {
+        let mut add = |name: &str, rows, k| {
+            names.push((format!("model.layers.{layer}.{name}"), rows, k));
+        };
+        add("input_layernorm", 0, d);
+        if spec.family == Family::Phi3 {
+            add("self_attn.qkv_proj", q + 2 * kv, d);
+            add("mlp.gate_up_proj", 2 * f, d);
+        } else {
+            add("self_attn.q_proj", q, d);
+            add("self_attn.k_proj", kv, d);
+            add("self_attn.v_proj", kv, d);
+            add("mlp.gate_proj", f, d);
+            add("mlp.up_proj", f, d);
+        }
+        if spec.family == Family::Qwen3 {
+            add("self_attn.q_norm", 0, spec.head_dim);
+            add("self_attn.k_norm", 0, spec.head_dim);
+        }
+        add("self_attn.o_proj", d, q);
+        add("post_attention_layernorm", 0, d);
+        add("mlp.down_proj", d, f);
+    }
+    names.push(("model.norm".into(), 0, d));
+    if !spec.tie_word_embeddings {
+        names.push(("lm_head".into(), spec.vocab_size, d));
+    }
+    let tensors = names.into_iter().enumerate();
+    tensors
+        .map(|(at, (name, rows, k))| {
+            let values = (0..rows.max(1) * k).map(|i| weight(at, i / k, i % k));
+            // Values of bf16, so that every type of the field holds them.
+            let values = values.map(|v| bf16::from_f32(v).to_f32()).collect();
+            let shape = if rows == 0 { vec![k] } else { vec![rows, k] };
+            (format!("{name}.weight"), shape, values)
+        })
+        .collect()
+}
+
+fn write(dir: &Path, spec: &ModelSpec, tensors: &[Floats], dtype: &str) {
+    let model_type = match spec.family {
+        Family::Phi3 => "phi3",
+        Family::Qwen3 => "qwen3",
+        Family::Llama | Family::Qwen35 | Family::Qwen36Moe => "llama",
+    };
+    let config = json!({
+        "model_type": model_type,
+        "architectures": ["ForCausalLM"],
+        "hidden_size": spec.hidden_size,
+        "num_hidden_layers": spec.num_hidden_layers,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_key_value_heads": spec.num_key_value_heads,
+        "head_dim": spec.head_dim,
+        "intermediate_size": spec.intermediate_size,
+        "vocab_size": spec.vocab_size,
+        "rms_norm_eps": spec.rms_norm_eps,
+        "rope_theta": spec.rope_theta,
+        "rope_scaling": null,
+        "tie_word_embeddings": spec.tie_word_embeddings,
+        "max_position_embeddings": 128,
+        "hidden_act": "silu",
+        "torch_dtype": "bfloat16",
+        "eos_token_id": 2,
+    });
+    fs::write(dir.join("config.json"), config.to_string()).expect("written");
+    let (first, second) = tensors.split_at(tensors.len() / 2);
+    let mut map = Map::new();
+    for (file, part) in [("a.safetensors", first), ("b.safetensors", second)] {
+        let (mut header, mut data) = (Map::new(), Vec::new());
+        for (name, shape, values) in part {
+            let from = data.len();
+            for &value in values {
+                match dtype {
+                    "BF16" => data.extend(bf16::from_f32(value).to_le_bytes()),
+                    "F16" => data.extend(f16::from_f32(value).to_le_bytes()),
+                    _ => data.extend(value.to_le_bytes()),
+                }
+            }
+            let offsets = [from, data.len()];
+            header.insert(
+                name.clone(),
+                json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}),
+            );
+            map.insert(name.clone(), json!(file));
+        }
+        let header = Value::Object(header).to_string();
+        let len = (header.len() as u64).to_le_bytes();
+        let bytes = [&len[..], header.as_bytes(), &data].concat();
+        fs::write(dir.join(file), bytes).expect("written");
+    }
+    let index = json!({ "weight_map": map }).to_string();
+    fs::write(dir.join("model.safetensors.index.json"), index).expect("written");
+}
+
+fn converted(dir: &Path, target: Target) -> Result<Checkpoint, String> {
+    convert::read(dir, target, &|_, _| ()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn every_family_type_and_target_reads_back() {
+    for (family, dtype) in [
+        (Family::Llama, "BF16"),
+        (Family::Phi3, "F16"),
+        (Family::Qwen3, "F32"),
+    ] {
+        let spec = spec(family);
+        let input = TempDir::new().expect("a folder");
+        let tensors = tensors(&spec);
+        write(input.path(), &spec, &tensors, dtype);
+        for target in Target::ALL {
+            let made = converted(input.path(), target).expect("converts");
+            assert_eq!(made.spec().format, target.format(), "{family:?}");
+            let out = TempDir::new().expect("a folder");
+            let out = out.path().join("out");
+            convert::write(&made, &out, &|_, _| ()).expect("written");
+            let back = folder::read(&out, &|_, _| ()).expect("read back");
+            let name = target.name();
+            assert_eq!(
+                back.payload_sha256(),
+                made.payload_sha256(),
+                "{family:?}, {name}"
+            );
+            assert!(back.provenance().title.ends_with("(requantised)"), "{name}");
+            let container = if target == Target::MlxAffine4 {
+                Container::Mlx
+            } else {
+                Container::Mlc
+            };
+            assert_eq!(back.provenance().weights, container, "{name}");
+            assert_eq!(back.spec().stop_ids, [2], "{name}");
+        }
+    }
+}
+
+/// Joined rows are those of their parts, quantised.
+#[test]
+fn rows_are_quantised_as_they_are_joined() {
+    let spec = spec(Family::Llama);
+    let input = TempDir::new().expect("a folder");
+    let tensors = tensors(&spec);
+    write(input.path(), &spec, &tensors, "BF16");
+    let made = converted(input.path(), Target::Q4f16_1).expect("converts");
+    let rows: Vec<f32> = ["q", "k", "v"]
+        .iter()
+        .flat_map(|part| {
+            let name = format!("model.layers.1.self_attn.{part}_proj.weight");
+            let found = tensors.iter().find(|(n, ..)| *n == name);
+            found.expect("there").2.clone()
+        })
+        .collect();
+    let expected = quantise::quantise(&rows, spec.hidden_size).expect("finite");
+    let qkv = made.matrix(Some(1), Tensor::Qkv);
+    assert_eq!(qkv.words, expected.words, "codes");
+    // q4f32_1 keeps what f16 would round.
+    let wide = converted(input.path(), Target::Q4f32_1).expect("converts");
+    let wide = wide.matrix(Some(1), Tensor::Qkv);
+    let largest = rows[..32].iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+    assert_eq!(wide.scales.get(0), f64::from(largest / 7.0), "scale");
+}
+
+#[test]
+fn a_weight_that_cannot_be_held_leaves_no_folder() {
+    let spec = spec(Family::Llama);
+    let input = TempDir::new().expect("a folder");
+    let mut tensors = tensors(&spec);
+    let down = tensors
+        .iter_mut()
+        .find(|(name, ..)| name == "model.layers.0.mlp.down_proj.weight");
+    down.expect("there").2[5 * 128 + 7] = 1e6;
+    write(input.path(), &spec, &tensors, "BF16");
+    let error = converted(input.path(), Target::Q4f16_1).expect_err("beyond f16");
+    assert!(
+        error.contains("layers.0.mlp.down_proj, row 5, column 7: 999424 cannot be held in q4f16_1"),
+        "{error}"
+    );
+    // f32 scales hold it.
+    converted(input.path(), Target::Q4f32_1).expect("converts");
+    let error = folder::read(input.path(), &|_, _| ()).expect_err("not quantised");
+    assert!(error.to_string().contains("cargo xtask convert"), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_no_model_is_named() {
+    let spec = spec(Family::Llama);
+    let refused = |change: &dyn Fn(&mut Vec<Floats>), part: &str| {
+        let input = TempDir::new().expect("a folder");
+        let mut tensors = tensors(&spec);
+        change(&mut tensors);
+        write(input.path(), &spec, &tensors, "BF16");
+        let error = converted(input.path(), Target::Q4f16_1).expect_err(part);
+        assert!(error.contains(part), "expected `{part}` in {error}");
+    };
+    let at = |tensors: &[Floats], name: &str| {
+        let at = tensors.iter().position(|(n, ..)| n.contains(name));
+        at.expect("there")
+    };
+    refused(&|t| drop(t.remove(at(t, "up_proj"))), "up_proj.weight");
+    refused(
+        &|t| t.push(("model.extra".into(), vec![1], vec![0.0])),
+        "model.extra is unknown",
+    );
+    refused(
+        &|t| {
+            let at = at(t, "k_proj");
+            t[at].1.reverse();
+        },
+        "k_proj.weight, shape: expected [32, 64], found [64, 32]",
+    );
+}
+
+#[test]
+fn inspect_says_what_it_is_and_what_is_missing() {
+    let dir = TempDir::new().expect("a folder");
+    // A whole model of the registry, its weights absent but for their headers, would be
+    // large; a tiny one differs from all of them.
+    let path = dir.path().join("tiny.gguf");
+    fs::write(&path, tiny_gguf().bytes()).expect("written");
+    let found = inspect(&path).expect("a GGUF");
+    assert_eq!((found.kind, found.problem), (Kind::Gguf, None), "whole");
+    assert_eq!(found.model.as_deref(), Some("tiny"), "its name");
+    assert_eq!(found.parameters, Some(tiny_llama().parameters()), "weights");
+    assert_eq!(found.tensors.len(), 20, "tensors");
+    assert!(
+        found.differences.iter().all(|d| d.count() > 0),
+        "not registered"
+    );
+
+    let mut file = tiny_gguf();
+    file.tensors.pop();
+    fs::write(&path, file.bytes()).expect("written");
+    let found = inspect(&path).expect("a GGUF");
+    let problem = found.problem.expect("a tensor is missing");
+    assert!(
+        problem.contains("output_norm.weight is missing"),
+        "{problem}"
+    );
+    let missing = &found.differences[0].missing;
+    assert!(
+        missing.contains(&"output_norm.weight".to_owned()),
+        "{missing:?}"
+    );
+
+    for (format, kind) in [
+        (QuantFormat::Q4f16_1, Kind::Mlc),
+        (QuantFormat::Affine4G64, Kind::Mlx),
+    ] {
+        let spec = ModelSpec {
+            format,
+            ..spec(Family::Llama)
+        };
+        let written = synth::checkpoint(&spec, 1).expect("synthetic");
+        let out = dir.path().join(format.name());
+        convert::write(&written, &out, &|_, _| ()).expect("written");
+        let found = inspect(&out).expect("a folder");
+        assert_eq!(found.kind, kind, "{format}");
+        assert_eq!(found.problem, None, "{format}");
+        assert_eq!(found.bytes, written.payload_bytes(), "{format}");
+    }
+    let input = dir.path().join("float");
+    fs::create_dir(&input).expect("created");
+    let spec = spec(Family::Llama);
+    write(&input, &spec, &tensors(&spec), "F32");
+    let found = inspect(&input).expect("a folder");
+    assert_eq!(found.kind, Kind::HuggingFace, "in floating point");
+    assert_eq!(found.bytes, 4 * spec.parameters(), "f32");
+    assert!(inspect(dir.path()).is_err(), "no checkpoint");
+}
