@@ -1,7 +1,7 @@
 //! Model constants injected in front of every kernel. They are abstract-typed,
 //! so one constant serves as `u32`, `i32` and `f32`.
 
-use kernels::{ModelSpec, Variant, kv, variants::TEXTURE_WIDTH};
+use kernels::{ModelSpec, Variant, kv, sampling::SAMPLE_PARTS, variants::TEXTURE_WIDTH};
 use std::fmt::Write as _;
 
 /// The `const` lines of a model, for the variant's format of weights.
@@ -36,6 +36,7 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         ("ROTARY_DIM", spec.rotary_dim),
         ("HALF_ROTARY", spec.rotary_dim / 2),
         ("TEXTURE_WIDTH", TEXTURE_WIDTH),
+        ("SAMPLE_PARTS", SAMPLE_PARTS),
     ];
     let mut text = String::new();
     for (name, value) in integers {

@@ -159,7 +159,9 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
-        | Role::Argmax => &format!("{}.wgsl.tera", variant.role),
+        | Role::Argmax
+        | Role::SampleReduce
+        | Role::SampleSelect => &format!("{}.wgsl.tera", variant.role),
     };
     // A role without weights uses none of the words that follow from the format.
     let format = variant.format.unwrap_or(QuantFormat::Q4f16_1);
@@ -208,7 +210,9 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             | Role::Rope
             | Role::QkNorm
             | Role::QkNormRopeAppend
-            | Role::Argmax => "whole",
+            | Role::Argmax
+            | Role::SampleReduce
+            | Role::SampleSelect => "whole",
         },
         batch: match variant.batch {
             Batch::One => "one",

@@ -7,7 +7,7 @@ mod element;
 use crate::{
     check, device,
     engine::{Arm, Engine},
-    env,
+    env, interrupt,
     model::{Prompt, split_mix},
 };
 use anyhow::{Context as _, Result, bail};
@@ -26,7 +26,6 @@ use results::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -72,7 +71,7 @@ pub struct Change {
 }
 
 /// One arm before it is compiled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ArmSettings {
     /// The values of the flags under test, `splitk=0`.
     pub name: String,
@@ -110,13 +109,6 @@ const SWEEP_TIME: Duration = Duration::from_millis(200);
 /// Share of the budget that the sweep may take.
 const SWEEP_SHARE: f64 = 0.2;
 
-/// Set by Ctrl-C: the run ends after the element in flight, its journal whole.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-fn interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
-}
-
 /// Runs the A/B and writes journal and report.
 ///
 /// # Errors
@@ -143,7 +135,9 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
 
     let result = measure(&engine, request, &arms, &control, &mut journal);
     let end = match &result {
-        Ok(_) if interrupted() => (Status::Interrupted, Some("stopped by the user".to_owned())),
+        Ok(_) if interrupt::asked() => {
+            (Status::Interrupted, Some("stopped by the user".to_owned()))
+        }
         Ok(true) => (Status::Complete, None),
         Ok(false) => (Status::Void, Some("a correctness check failed".to_owned())),
         Err(error) => (Status::Interrupted, Some(format!("{error:#}"))),
@@ -425,7 +419,7 @@ fn measure(
     };
     let mut gates = Vec::new();
     for (arm, kind) in arms.iter().zip(KINDS) {
-        if interrupted() {
+        if interrupt::asked() {
             return Ok(true);
         }
         phase(&bar, &format!("checking arm {kind}"));
@@ -472,7 +466,7 @@ fn measure(
     }
     phase(&bar, "timing the prefill");
     for (arm, kind) in arms.iter().zip(KINDS) {
-        if interrupted() {
+        if interrupt::asked() {
             return Ok(true);
         }
         let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
@@ -488,7 +482,7 @@ fn measure(
     blocks(engine, request, arms, control, first, &bar, journal)?;
     // Both arms decode alike where the prompt is what differs.
     let mut passed = true;
-    if request.metric() == Metric::Decode && !interrupted() {
+    if request.metric() == Metric::Decode && !interrupt::asked() {
         phase(&bar, "sweeping the context length");
         passed = sweep(engine, request, arms, journal)?;
     }
@@ -541,7 +535,7 @@ fn blocks(
         let half = half_block(arms.len(), &mut coin);
         let order = half.iter().chain(half.iter().rev()).copied();
         for (position, kind) in order.enumerate() {
-            if interrupted() {
+            if interrupt::asked() {
                 return Ok(());
             }
             let spent = start.elapsed();
@@ -618,7 +612,7 @@ fn sweep(
     let token = request.prompt.ids[0];
     let start = Instant::now();
     for context in SWEEP {
-        if context + SWEEP_TOKENS[1] > engine.memory.context() || interrupted() {
+        if context + SWEEP_TOKENS[1] > engine.memory.context() || interrupt::asked() {
             break;
         }
         if start.elapsed().as_secs_f64() > SWEEP_SHARE * request.budget.as_secs_f64() {

@@ -16,6 +16,7 @@ use kernels::{
     Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::{KvFormat, Side},
     plan::{Activation, Buffer, Part, chunk_positions},
+    sampling::{Draw, SAMPLE_PARTS},
     variants::Reduce,
 };
 use reference::{
@@ -27,7 +28,7 @@ use reference::{
         fused_ffn, fused_ffn_prologue, int4_matmul, kv_append, kv_quantize_int8, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, Qkv},
-        rms_norm, rope, silu_mul,
+        rms_norm, rope, sample_reduce, sample_select, silu_mul,
     },
 };
 use results::record;
@@ -162,6 +163,11 @@ pub fn output_store(variant: Variant) -> Store {
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
     Accumulation::strided(d, variant.threads(), 1)
+}
+
+/// How the weights of one part of a vocabulary are added.
+pub fn part_sum(variant: Variant, vocab: usize) -> Accumulation {
+    Accumulation::strided(vocab.div_ceil(SAMPLE_PARTS), variant.threads(), 1)
 }
 
 /// How a norm of heads adds the squares of a head: the fused form in pairs.
@@ -531,6 +537,33 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
                 vec![f64::from(engine.token()?)],
                 exact(vec![best as f64]),
             )]
+        }
+        Role::SampleReduce => {
+            let temperature = f32::from_bits(dispatch.uniform[0]);
+            let logits = act(bound(0));
+            let sum = part_sum(variant, logits.len());
+            let expected = sample_reduce::expected(logits, temperature, sum);
+            vec![("", act(bound(1)).to_vec(), expected)]
+        }
+        Role::SampleSelect => {
+            let [temperature, top_p, min_p, top_k, seed] = dispatch.uniform[..] else {
+                panic!("{}: five words", dispatch.label);
+            };
+            let [temperature, top_p, min_p] = [temperature, top_p, min_p].map(f32::from_bits);
+            let draw = Draw {
+                temperature,
+                top_p,
+                min_p,
+                top_k,
+                seed,
+            };
+            let (logits, position) = (act(bound(0)), position as u32);
+            let found = engine.token()?;
+            let drawn = sample_select::compute(logits, &draw, position);
+            let drawn = drawn.context("the logits hold NaN")?;
+            let may = sample_select::may_draw(logits, &draw, position, found as usize);
+            let expected = if may { found as usize } else { drawn };
+            vec![("", vec![f64::from(found)], exact(vec![expected as f64]))]
         }
     })
 }

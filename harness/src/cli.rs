@@ -7,6 +7,8 @@ mod cases;
 mod check;
 mod files;
 mod kernels;
+mod ppl;
+mod text;
 
 use crate::{device, env, model, tint::Tint};
 use ::kernels::{
@@ -42,6 +44,12 @@ enum Command {
     Roof(bench::RoofArgs),
     /// Compare every kernel's output and the logits with the CPU reference
     Check(check::CheckArgs),
+    /// Write the text that follows a prompt
+    Generate(text::GenerateArgs),
+    /// Talk with a model at the terminal
+    Chat(text::ChatArgs),
+    /// Compare the perplexity of two settings over a text
+    Ppl(ppl::PplArgs),
     /// Break every kernel in many ways; some case must fail on each
     Mutants(cases::MutantsArgs),
     /// List the variants of every kernel, or print the WGSL of one
@@ -215,6 +223,9 @@ impl Cli {
             Command::Bench(args) => bench::run(&args),
             Command::Roof(args) => bench::run_roof(&args),
             Command::Check(args) => check::run(&args),
+            Command::Generate(args) => text::run_generate(&args),
+            Command::Chat(args) => text::run_chat(&args),
+            Command::Ppl(args) => ppl::run(&args),
             Command::Mutants(args) => cases::run_mutants(&args),
             Command::Kernels(args) => kernels::run(&args),
             Command::Plan(args) => run_plan(&args),

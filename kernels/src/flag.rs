@@ -7,6 +7,7 @@ use crate::{
     plan::MAX_CHUNK,
     quant::{Elem, QuantFormat},
     role::Role,
+    sampling::Sampling,
     suggest,
     variants::{Load, Reduce, Tile, Variant},
 };
@@ -533,13 +534,14 @@ pub fn parse_choice(text: &str, choices: &mut Choices) -> Result<(), FlagError> 
 }
 
 /// Every flag's value on one adapter, with what gave way to what.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     values: BTreeMap<&'static str, Value>,
     explicit: BTreeSet<&'static str>,
     /// Flags that were on by default and are off beside an explicit choice; those
     /// that need them are off with them.
     pub notes: Vec<String>,
+    sampling: Sampling,
 }
 
 impl Settings {
@@ -555,6 +557,7 @@ impl Settings {
             values: BTreeMap::new(),
             explicit: choices.keys().copied().collect(),
             notes: Vec::new(),
+            sampling: Sampling::Greedy,
         };
         // What is followed stands in front of what follows it.
         let mut led = choices.clone();
@@ -607,6 +610,18 @@ impl Settings {
             settings.switch_off(flag.name);
         }
         Ok(settings)
+    }
+
+    /// The same settings with the next token chosen so.
+    #[must_use]
+    pub const fn with_sampling(mut self, sampling: Sampling) -> Self {
+        self.sampling = sampling;
+        self
+    }
+
+    /// How the next token is chosen; greedily where nobody says otherwise.
+    pub const fn sampling(&self) -> Sampling {
+        self.sampling
     }
 
     /// Switches a default off; whether it was on.

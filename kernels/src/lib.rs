@@ -15,6 +15,7 @@ pub mod models;
 pub mod plan;
 pub mod quant;
 pub mod role;
+pub mod sampling;
 pub mod suggest;
 pub mod variants;
 pub mod wgsl;

@@ -6,6 +6,7 @@
 mod cache;
 mod chunk;
 mod dispatch;
+mod sampling;
 mod weights;
 
 use crate::{
@@ -123,7 +124,7 @@ impl Plan {
         let head = self
             .dispatches
             .iter()
-            .find(|d| d.variant.role == Role::Argmax)?;
+            .find(|d| matches!(d.variant.role, Role::Argmax | Role::SampleReduce))?;
         match head.buffers[..] {
             [Buffer::Activation(logits), ..] => Some(logits),
             _ => None,
@@ -286,7 +287,7 @@ impl Builder<'_> {
             // One row, in the kernels of one token.
             (self.tokens, self.in_chunks) = (1, false);
             self.lm_head()?;
-            self.argmax()?;
+            self.next_token()?;
         }
         Ok(())
     }
@@ -699,21 +700,6 @@ impl Builder<'_> {
         } else {
             Activation::Logits
         }
-    }
-
-    fn argmax(&mut self) -> Result<(), PlanError> {
-        let label = "argmax";
-        let logits = self.logits();
-        let variant = self.choose_for(Role::Argmax, None, 0, logits.elem(Elem::F16), label)?;
-        self.dispatches.push(Dispatch {
-            label: label.into(),
-            variant,
-            buffers: vec![act(logits), state(State::Token)],
-            uniform: vec![],
-            grid: [1, 1, 1],
-            weight_bytes: 0,
-        });
-        Ok(())
     }
 }
 

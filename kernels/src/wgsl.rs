@@ -32,6 +32,8 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::QkNorm => Some(source!("qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
         Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
+        Role::SampleReduce => Some(source!("sample_reduce.wgsl")),
+        Role::SampleSelect => Some(source!("sample_select.wgsl")),
         Role::Embedding
         | Role::QkvFused
         | Role::QkvFusedScratch
@@ -63,6 +65,8 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::KvAppend
         | Role::QkNorm
         | Role::Argmax
+        | Role::SampleReduce
+        | Role::SampleSelect
         | Role::AttentionCombine
         | Role::Attention
         | Role::AttentionSplitk

@@ -6,6 +6,7 @@
 //! than 64 MB before it is refused. Metadata arrays stay in the header's bytes;
 //! only their type, length and place are kept. Tensors are read by range.
 
+mod arrays;
 mod blocks;
 mod load;
 mod model;

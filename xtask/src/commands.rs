@@ -85,6 +85,27 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         tint: None,
     },
     HarnessCommand {
+        name: "generate",
+        about: "Write the text that follows a prompt",
+        device: Device::Always,
+        model: Model::Option,
+        tint: None,
+    },
+    HarnessCommand {
+        name: "chat",
+        about: "Talk with a model at the terminal",
+        device: Device::Always,
+        model: Model::Option,
+        tint: None,
+    },
+    HarnessCommand {
+        name: "ppl",
+        about: "Compare the perplexity of two settings over a text",
+        device: Device::Always,
+        model: Model::Option,
+        tint: None,
+    },
+    HarnessCommand {
         name: "mutants",
         about: "Break every kernel in many ways; some case must fail on each",
         device: Device::Always,
@@ -404,7 +425,7 @@ mod tests {
         let message = unknown(OsStr::new("chekc"));
         assert!(message.contains("did you mean `check`?"), "{message}");
         assert!(
-            message.contains("ab, bench, roof, check, mutants"),
+            message.contains("ab, bench, roof, check, generate"),
             "{message}"
         );
         assert!(message.contains("test, ci, tidy"), "{message}");

@@ -13,6 +13,7 @@ use kernels::{
     flag::{Choices, choices_for},
     models::{self, TensorFormat},
     plan::fold,
+    sampling::{Draw, Sampling},
     variants::WIDE_THREADS,
 };
 use reference::Expected;
@@ -249,6 +250,11 @@ pub fn selection(
         *value = Value::Count(parts.max(2));
     }
     let settings = Settings::resolve(features, &choices).ok()?;
+    let settings = if matches!(variant.role, Role::SampleReduce | Role::SampleSelect) {
+        settings.with_sampling(Sampling::Drawn(Draw::PLAIN))
+    } else {
+        settings
+    };
     let prompt = SELECTED_TOKENS.map(|tokens| Phase::Prefill { tokens, head: true });
     for phase in std::iter::once(Phase::Decode).chain(prompt) {
         // A flag that can select nothing here is refused.
@@ -293,7 +299,9 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
-        | Role::Argmax => return spec,
+        | Role::Argmax
+        | Role::SampleReduce
+        | Role::SampleSelect => return spec,
     };
     let all = spec.tensors().into_iter();
     spec.other_formats = all

@@ -5,6 +5,7 @@ mod attention;
 mod cache;
 mod ffn;
 mod norms;
+mod sampling;
 
 use self::attention::{
     attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
@@ -20,9 +21,12 @@ use self::ffn::{
 use self::norms::{
     add_norm, add3_norm, padded_positions, qk_norm, qk_norm_rope_append, rms_norm, rope,
 };
+use self::sampling::{
+    argmax, argmax_of, sample_reduce, sample_reduce_of, sample_select, sample_select_of,
+};
 use super::{
     bench::{Bench, Judged, model},
-    data::{Kind, LOGITS, Values, WeightKind},
+    data::{Kind, Values, WeightKind},
     roles::{self as cases, Attended, Cache, Chunk, Int8Cache, Slots, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -197,6 +201,14 @@ pub(crate) const PROPERTIES: &[Property] = &[
     }),
     fixed("vocab_151936", Role::Argmax, |b, v, d| {
         argmax_of(b, v, d, 151_936)
+    }),
+    drawn(Role::SampleReduce, sample_reduce),
+    fixed("vocab_151936", Role::SampleReduce, |b, v, d| {
+        sample_reduce_of(b, v, d, 151_936)
+    }),
+    drawn(Role::SampleSelect, sample_select),
+    fixed("vocab_40001", Role::SampleSelect, |b, v, d| {
+        sample_select_of(b, v, d, 40_001)
     }),
 ];
 
@@ -618,31 +630,4 @@ fn embedding_parts(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Resul
         require(cases::embedding_rows(bench, variant, &w, &ids, part))?;
     }
     Ok(())
-}
-
-// ---- sampling ----
-
-/// Logits of each kind of one vocabulary.
-fn argmax_of(bench: &mut Bench<'_>, variant: Variant, draw: Draw, vocab: usize) -> Result<()> {
-    let mut values = Values(draw.seed);
-    LOGITS.iter().try_for_each(|kind| {
-        let logits = kind.of(&mut values, vocab);
-        require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
-    })
-}
-
-fn argmax(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
-    let vocabularies = || select(&[1_usize, 2, 255, 256, 257, 1003, 40_001][..]);
-    draw.judge(
-        bench,
-        variant,
-        (vocabularies(), any::<u64>()),
-        |bench, variant, &(vocab, seed)| {
-            let mut values = Values(seed);
-            LOGITS.iter().try_for_each(|kind| {
-                let logits = kind.of(&mut values, vocab);
-                require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
-            })
-        },
-    )
 }

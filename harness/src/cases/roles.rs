@@ -5,6 +5,7 @@ mod attention;
 mod experts;
 mod kv_int8;
 mod norms;
+mod sampling;
 
 pub(crate) use attention::{
     Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
@@ -13,6 +14,7 @@ pub(crate) use attention::{
 pub(crate) use experts::{Slots, int4_matmul_moe};
 pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 pub(crate) use norms::{add_norm, add3_norm, qk_norm, rms_norm};
+pub(crate) use sampling::{argmax, sample_reduce, sample_select};
 
 use super::bench::{Bench, Judged, Operands, model, set, unplanned};
 use crate::{
@@ -34,7 +36,7 @@ use reference::{
     bounds::Trig,
     numerics::widen,
     roles::{
-        argmax, embedding, fused_ffn, fused_ffn_prologue, int4_matmul, kv_append,
+        embedding, fused_ffn, fused_ffn_prologue, int4_matmul, kv_append,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
         rope, silu_mul,
@@ -658,33 +660,6 @@ pub(crate) fn qk_norm_rope_append(
         Judged::new("v", v_found, concat(v.into_iter())),
         Judged::exact("other slots", bits(&after), bits(&replaced)),
     ])
-}
-
-// ---- sampling ----
-
-/// Logits as the variant reads them.
-pub(crate) fn argmax(
-    bench: &mut Bench<'_>,
-    variant: Variant,
-    logits: &[f32],
-) -> Result<Vec<Judged>> {
-    let logits = &match variant.out {
-        Elem::F16 => held(variant, logits),
-        Elem::F32 => logits.to_vec(),
-    };
-    let spec = ModelSpec {
-        vocab_size: logits.len(),
-        ..model()
-    };
-    let dispatch = bench.dispatch(variant, &spec, 0);
-    let operands = vec![
-        ("logits", Operand::Floats(logits)),
-        ("token", Operand::output::<i32>(1)),
-    ];
-    let found = bench.run(variant, &spec, dispatch, operands)?.i32("token");
-    let expected = argmax::compute(&widen(logits)).expect("logits without NaN");
-    let found = found.into_iter().map(f64::from).collect();
-    Ok(vec![Judged::exact("token", found, vec![expected as f64])])
 }
 
 /// Positions that a cache of `spec` holds.

@@ -1,12 +1,12 @@
 //! `ab`: what is compared, and the answer in lines.
 
 use super::{ModelArgs, answer, choices};
-use crate::{ab, device::Gpu, model};
+use crate::{ab, device::Gpu, interrupt, model};
 use ::kernels::{Flag, models};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use results::{stats::Kind, summary::ContrastSummary};
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct AbArgs {
@@ -111,13 +111,7 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     }
     let (weights, prompt) = args.model.load(args.tokens)?;
     eprintln!("{}", weights.provenance().title);
-    // A second Ctrl-C ends at once; a handler that cannot be set changes nothing else.
-    let _ = ctrlc::set_handler(|| {
-        if ab::INTERRUPTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        eprintln!("stopping after the step in flight; Ctrl-C again ends at once");
-    });
+    interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
     let request = ab::Request {
         changes: &changes,

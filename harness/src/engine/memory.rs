@@ -262,7 +262,7 @@ impl Memory {
     fn activations(&mut self, gpu: &Gpu, elem: Elem) {
         use Activation::{
             Attention, Delta, Ffn, FfnDelta, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual,
-            V, WideLogits,
+            SampleParts, V, WideLogits,
         };
         for activation in [
             Normed,
@@ -280,6 +280,7 @@ impl Memory {
             Ffn,
             Logits,
             WideLogits,
+            SampleParts,
         ] {
             let element = activation.elem(elem).bytes() as u64;
             let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;

@@ -58,7 +58,7 @@ pub struct Arm {
 
 /// Decoded tokens of one submit: enough to hide the submit, few enough to stay
 /// interruptible on a slow adapter.
-const TOKENS_PER_SUBMIT: usize = 4;
+pub const TOKENS_PER_SUBMIT: usize = 4;
 
 impl<'a> Engine<'a> {
     /// Uploads the weights and makes the buffers for `context` positions, paged
@@ -247,6 +247,6 @@ pub struct Decoded {
     pub spans: Vec<Span>,
 }
 
-fn nanos(start: Instant) -> u64 {
+pub(crate) fn nanos(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

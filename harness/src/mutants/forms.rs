@@ -234,3 +234,7 @@ pub(super) const ARGMAX: &[Forms] = &[SAMPLING.by(TREE)];
 pub(super) const SG_ARGMAX: &[Forms] = &[SAMPLING.by(SUBGROUP)];
 pub(super) const EVERY_ARGMAX: &[Forms] = &[SAMPLING];
 pub(super) const F32_ARGMAX: &[Forms] = &[SAMPLING.giving(Elem::F32)];
+const REDUCTION: Forms = of(&[Role::SampleReduce]);
+pub(super) const SAMPLE_REDUCE: &[Forms] = &[REDUCTION, REDUCTION.giving(Elem::F32)];
+const SELECTION: Forms = of(&[Role::SampleSelect]);
+pub(super) const SAMPLE_SELECT: &[Forms] = &[SELECTION, SELECTION.giving(Elem::F32)];

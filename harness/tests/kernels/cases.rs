@@ -103,6 +103,8 @@ roles! {
     qk_norm: QkNorm,
     qk_norm_rope_append: QkNormRopeAppend,
     argmax: Argmax,
+    sample_reduce: SampleReduce,
+    sample_select: SampleSelect,
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::{
     Elem, kv,
     models::{ModelSpec, Tensor},
+    sampling::SAMPLE_PARTS,
     variants::Variant,
 };
 
@@ -51,6 +52,8 @@ pub enum Activation {
     Logits,
     /// Logits in f32, `[V]`.
     WideLogits,
+    /// Greatest logit and sum of weights of each part of the vocabulary, f32 `[64, 2]`.
+    SampleParts,
 }
 
 /// Per-token state that lives on the GPU.
@@ -150,7 +153,7 @@ impl Activation {
     /// Type of its elements where activations are of type `elem`.
     pub const fn elem(self, elem: Elem) -> Elem {
         match self {
-            Self::Partials | Self::WideLogits => Elem::F32,
+            Self::Partials | Self::WideLogits | Self::SampleParts => Elem::F32,
             Self::Normed
             | Self::Residual(_)
             | Self::Delta
@@ -187,6 +190,7 @@ pub fn activation_len(
         Activation::GateUp => 2 * spec.intermediate_size,
         Activation::Ffn => spec.intermediate_size,
         Activation::Logits | Activation::WideLogits => return spec.vocab_size,
+        Activation::SampleParts => return 2 * SAMPLE_PARTS,
     };
     tokens * of_token
 }

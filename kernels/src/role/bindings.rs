@@ -432,6 +432,26 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::SampleReduce => {
+            const {
+                &[
+                    read("logits", Output, "[V]"),
+                    read_write("partials", F32, "[64, 2]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::SampleSelect => {
+            const {
+                &[
+                    read("logits", Output, "[V]"),
+                    read("partials", F32, "[64, 2]"),
+                    read_write("token", I32, "[1]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[1]"),
+                ]
+            }
+        }
     }
 }
 
@@ -578,6 +598,18 @@ pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
             }
         }
         Role::Argmax => &[],
+        Role::SampleReduce => const { &[f32_field("temperature")] },
+        Role::SampleSelect => {
+            const {
+                &[
+                    f32_field("temperature"),
+                    f32_field("top_p"),
+                    f32_field("min_p"),
+                    u32_field("top_k"),
+                    u32_field("seed"),
+                ]
+            }
+        }
     }
 }
 

@@ -64,6 +64,10 @@ pub enum Role {
     QkNormRopeAppend,
     /// Index of the largest logit; the lowest index wins a tie.
     Argmax,
+    /// The largest logit of each part of the vocabulary and the sum of its weights.
+    SampleReduce,
+    /// Draws a token from the logits.
+    SampleSelect,
 }
 
 impl Role {
@@ -92,6 +96,8 @@ impl Role {
         Self::QkNorm,
         Self::QkNormRopeAppend,
         Self::Argmax,
+        Self::SampleReduce,
+        Self::SampleSelect,
     ];
 
     /// The published name.
@@ -120,6 +126,8 @@ impl Role {
             Self::QkNorm => "qk_norm",
             Self::QkNormRopeAppend => "qk_norm_rope_append",
             Self::Argmax => "argmax",
+            Self::SampleReduce => "sample_reduce",
+            Self::SampleSelect => "sample_select",
         }
     }
 
@@ -154,7 +162,9 @@ impl Role {
             | Self::Add3Norm
             | Self::Rope
             | Self::QkNorm
-            | Self::Argmax => None,
+            | Self::Argmax
+            | Self::SampleReduce
+            | Self::SampleSelect => None,
         }
     }
 

@@ -184,7 +184,10 @@ impl Form {
 
     /// The types of output, or of logits, that it is written for.
     fn outputs(&self) -> &'static [Elem] {
-        let gives_logits = matches!(self.role, Role::Int4Matmul | Role::Argmax);
+        let gives_logits = matches!(
+            self.role,
+            Role::Int4Matmul | Role::Argmax | Role::SampleReduce | Role::SampleSelect
+        );
         if gives_logits && self.batch == Batch::One {
             &[Elem::F16, Elem::F32]
         } else {
@@ -315,6 +318,8 @@ pub const FORMS: &[Form] = &[
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
     form(Role::Argmax, Reduce::Tree, Load::Word),
     subgroup(Role::Argmax, Tile::One, Load::Word),
+    form(Role::SampleReduce, Reduce::Tree, Load::Word),
+    form(Role::SampleSelect, Reduce::Tree, Load::Word),
 ];
 
 /// Every variant: each form in its formats and its types of output and activations.
@@ -490,7 +495,9 @@ impl Variant {
             | Role::Add3Norm
             | Role::KvAppend
             | Role::Rope
-            | Role::Argmax => WIDE_THREADS,
+            | Role::Argmax
+            | Role::SampleReduce
+            | Role::SampleSelect => WIDE_THREADS,
         }
     }
 

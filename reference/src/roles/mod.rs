@@ -25,6 +25,8 @@ pub mod qk_norm_rope_append;
 pub mod qkv_fused;
 pub mod rms_norm;
 pub mod rope;
+pub mod sample_reduce;
+pub mod sample_select;
 pub mod silu_mul;
 
 /// An input that no kernel could run.

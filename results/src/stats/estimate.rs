@@ -110,6 +110,30 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     Some(0.5 * sorted[middle] + 0.5 * sorted[sorted.len() / 2])
 }
 
+/// The interval of the mean of values that are about normal, by Student's t; `None`
+/// for fewer than two.
+///
+/// # Errors
+/// A value is not finite, or a level outside 0 to 1.
+pub fn mean_interval(values: &[f64], level: f64) -> Result<Option<Interval>, StatsError> {
+    if !(level > 0.0 && level < 1.0) {
+        let what = "the level of the mean's interval";
+        return Err(StatsError::Range { what, found: level });
+    }
+    let Some(sd) = standard_deviation(values)? else {
+        return Ok(None);
+    };
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let half = student_t(values.len(), 0.5 + level / 2.0) * sd / n.sqrt();
+    Ok(Some(Interval {
+        lo: mean - half,
+        hi: mean + half,
+        level,
+        achieved: level,
+    }))
+}
+
 /// `None` for fewer than two values.
 fn standard_deviation(values: &[f64]) -> Result<Option<f64>, StatsError> {
     finite("the standard deviation", values)?;

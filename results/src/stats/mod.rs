@@ -12,7 +12,7 @@ mod verdict;
 
 pub use block::{Block, Blocks, blocks};
 pub use contrast::{Contrast, Kind, contrasts};
-pub use estimate::{Estimate, hodges_lehmann, median, quantile, quartiles};
+pub use estimate::{Estimate, hodges_lehmann, mean_interval, median, quantile, quartiles};
 pub use signed_rank::{Interval, signed_rank_interval, signed_rank_level};
 pub use time_needed::{TimeNeeded, blocks_needed};
 pub use verdict::{Judgement, MIN_BLOCKS, Verdict, judge};

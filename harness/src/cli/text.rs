@@ -1,0 +1,401 @@
+//! `generate` and `chat`: text in, text out.
+
+use super::{answer, choices};
+use crate::{
+    device::Gpu,
+    engine::{Arm, Engine},
+    generate::{self, Chat, Reply, StopReason},
+    interrupt, model,
+    text::{self, Message, Text},
+};
+use ::kernels::{
+    Settings,
+    models::{self, DEFAULT_MODEL},
+    sampling::{Draw, Sampling},
+};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use reference::Checkpoint;
+use serde_json::json;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+/// Seed of a reply where none is given.
+const DEFAULT_SEED: u32 = 42;
+/// Positions of a chat where none are given, as far as the model holds them.
+const CHAT_CONTEXT: usize = 4096;
+
+/// A model that reads and writes text.
+#[derive(Debug, Args)]
+pub(super) struct TextModelArgs {
+    /// The model's id or published name; by default that of the weights named, or
+    /// smollm2-135m
+    #[arg(long)]
+    pub(super) model: Option<String>,
+    /// `gguf`, a GGUF file or the folder of an MLC or MLX checkpoint with its tokenizer
+    #[arg(long)]
+    pub(super) weights: Option<String>,
+    /// A flag's value; repeatable
+    #[arg(long = "flag", value_name = "FLAG=VALUE")]
+    pub(super) flags: Vec<String>,
+    /// Adapter whose name contains this
+    #[arg(long, value_name = "NAME")]
+    pub(super) adapter: Option<String>,
+}
+
+impl TextModelArgs {
+    /// The weights and what reads and writes their text.
+    pub(super) fn load(&self) -> Result<(Checkpoint, Text)> {
+        let id = self.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        models::find(id)?;
+        let named = self.weights.as_deref();
+        let source = text::source(id, named)?;
+        let text = Text::open(&source)?;
+        // The tokenizer's own file: other weights would have another.
+        let weights = model::load(id, Some(named.unwrap_or("gguf")), model::DEFAULT_SEED)?;
+        if let Some(model) = &self.model
+            && models::find(model)?.id != weights.spec().id
+        {
+            bail!(
+                "--model {model}: the weights are those of {}; leave --model out",
+                weights.spec().id
+            );
+        }
+        Ok((weights, text))
+    }
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Args)]
+struct SamplingArgs {
+    /// 0 takes the likeliest token; above, one is drawn
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    temperature: f32,
+    /// Keep the likeliest tokens that have this share of the probability
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f32,
+    /// Keep tokens at least this likely, relative to the likeliest
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    min_p: f32,
+    /// Keep this many of the likeliest tokens; 0 keeps all
+    #[arg(long, default_value_t = 0)]
+    top_k: u32,
+    /// The same seed draws the same text
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    seed: u32,
+}
+
+impl SamplingArgs {
+    fn sampling(&self) -> Result<Sampling> {
+        let draw = Draw {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            top_k: self.top_k,
+            seed: self.seed,
+        };
+        let sampling = Sampling::new(draw)?;
+        let plain = Draw {
+            temperature: 0.0,
+            seed: self.seed,
+            ..Draw::PLAIN
+        };
+        if sampling == Sampling::Greedy && draw != plain {
+            bail!(
+                "--top-p, --min-p and --top-k do nothing at temperature 0; add --temperature, 1 \
+                 for instance"
+            );
+        }
+        Ok(sampling)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GenerateArgs {
+    /// The text to go on from
+    #[arg(long)]
+    prompt: String,
+    /// Make the prompt the user's message in the model's chat template
+    #[arg(long)]
+    chat: bool,
+    /// What the model is told before a chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Most tokens of the reply
+    #[arg(long, default_value_t = 128)]
+    tokens: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: TextModelArgs,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ChatArgs {
+    /// What the model is told first
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Most tokens of a reply
+    #[arg(long, default_value_t = 512)]
+    tokens: usize,
+    /// Positions of the KV cache; by default 4096, or what the model holds
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: TextModelArgs,
+}
+
+/// Prints a piece of text at once. A reader that has gone is no error.
+fn show(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing to standard output")
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+pub(super) fn run_generate(args: &GenerateArgs) -> Result<u8> {
+    let sampling = args.sampling.sampling()?;
+    let choices = choices(&args.model.flags)?;
+    if args.tokens == 0 {
+        bail!("--tokens 0: expected at least one");
+    }
+    let (weights, text) = args.model.load()?;
+    let spec = weights.spec();
+    let prompt = if args.chat {
+        let system = args.system.as_deref().map(Message::system);
+        let messages: Vec<Message> = system
+            .into_iter()
+            .chain([Message::user(&*args.prompt)])
+            .collect();
+        text.encode(&text.chat(&messages)?, false)?
+    } else {
+        text.encode(&args.prompt, true)?
+    };
+    generate::require_prompt(spec, prompt.len())?;
+    text.require_within(&prompt, spec.vocab_size)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?.with_sampling(sampling);
+    let context = prompt
+        .len()
+        .saturating_add(args.tokens)
+        .min(spec.max_context());
+    let mut engine = Engine::new(&gpu, &weights, context, None)?;
+    let arm = engine.arm(&settings)?;
+    interrupt::listen();
+    let streams = !args.json;
+    let reply = generate::reply(&engine, &arm, &text, &prompt, args.tokens, |part| {
+        if streams { show(part) } else { Ok(()) }
+    })?;
+    let title = &weights.provenance().title;
+    let document = json!({
+        "model": spec.id,
+        "title": title,
+        "adapter": gpu.info.name,
+        "settings": settings.values(),
+        "sampling": match sampling {
+            Sampling::Greedy => json!("greedy"),
+            Sampling::Drawn(draw) => json!({
+                "temperature": typed(draw.temperature),
+                "top_p": typed(draw.top_p),
+                "min_p": typed(draw.min_p),
+                "top_k": draw.top_k,
+                "seed": draw.seed,
+            }),
+        },
+        "prompt_tokens": prompt.len(),
+        "tokens": reply.tokens,
+        "text": reply.text,
+        "ttft_ms": reply.ttft_ns as f64 * 1e-6,
+        "decode_tok_s": reply.decode_tok_s(),
+        "stop_reason": reply.stop_reason,
+    });
+    if args.json {
+        answer(true, &document, "")?;
+    } else {
+        show("\n")?;
+        eprintln!(
+            "{title} on {}: {}",
+            gpu.info.name,
+            summary(&prompt, &reply, context)
+        );
+    }
+    Ok(0)
+}
+
+/// A number as it was typed, not as the nearest f32.
+fn typed(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
+/// What a reply took, and why it ended.
+fn summary(prompt: &[u32], reply: &Reply, context: usize) -> String {
+    let rate = reply.decode_tok_s();
+    let rate = rate.map_or(String::new(), |rate| format!(", then {rate:.1} tokens/s"));
+    let ended = match reply.stop_reason {
+        StopReason::Stop => "",
+        StopReason::Length => "; stopped at --tokens",
+        StopReason::Context => "; stopped, the context is full",
+        StopReason::Interrupted => "; stopped by Ctrl-C",
+    };
+    format!(
+        "prompt {} tokens, {} prefilled, {} reused; reply {} tokens, first after {:.0} ms{rate}; {} \
+         of {context} positions{ended}",
+        prompt.len(),
+        reply.prefilled.tokens,
+        reply.prefilled.reused,
+        reply.tokens.len(),
+        reply.ttft_ns as f64 * 1e-6,
+        prompt.len() + reply.tokens.len(),
+    )
+}
+
+/// Reads a line; none at the end of the input.
+fn line(prompt: &str) -> Result<Option<String>> {
+    if io::stdin().is_terminal() {
+        show(prompt)?;
+    }
+    interrupt::waiting(true);
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    interrupt::waiting(false);
+    Ok((read.context("reading standard input")? > 0).then(|| line.trim().to_owned()))
+}
+
+pub(super) fn run_chat(args: &ChatArgs) -> Result<u8> {
+    let sampling = args.sampling.sampling()?;
+    let choices = choices(&args.model.flags)?;
+    if args.tokens == 0 {
+        bail!("--tokens 0: expected at least one");
+    }
+    let (weights, text) = args.model.load()?;
+    let spec = weights.spec();
+    // Without a template this is where it is said.
+    text.chat(&[Message::user("")])?;
+    let most = spec.max_context();
+    let context = args.context.unwrap_or_else(|| CHAT_CONTEXT.min(most));
+    if context == 0 || context > most {
+        bail!(
+            "--context {context}: expected 1 to {most}, what {} holds",
+            spec.id
+        );
+    }
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let settings = Settings::resolve(&gpu.features, &choices)?.with_sampling(sampling);
+    let mut engine = Engine::new(&gpu, &weights, context, None)?;
+    let arm = engine.arm(&settings)?;
+    interrupt::listen();
+    eprintln!(
+        "{} on {}. /new begins another chat, /quit or the end of the input ends; Ctrl-C stops a \
+         reply.",
+        weights.provenance().title,
+        gpu.info.name
+    );
+    let mut session = Session {
+        engine: &engine,
+        arm: &arm,
+        text: &text,
+        chat: Chat::new(args.system.as_deref()),
+        system: args.system.as_deref(),
+        tokens: args.tokens,
+    };
+    while let Some(message) = line("> ")? {
+        match message.as_str() {
+            "" => {}
+            "/quit" => break,
+            "/new" => session.chat = Chat::new(session.system),
+            message => {
+                if !session.turn(message)? {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// A chat at a terminal.
+struct Session<'s> {
+    engine: &'s Engine<'s>,
+    arm: &'s Arm,
+    text: &'s Text,
+    chat: Chat,
+    system: Option<&'s str>,
+    tokens: usize,
+}
+
+impl Session<'_> {
+    /// Answers a message; false where the user ends the chat.
+    fn turn(&mut self, message: &str) -> Result<bool> {
+        let mut prompt = match self.chat.ask(self.text, message) {
+            Ok(prompt) => prompt,
+            Err(error) => {
+                eprintln!("not sent: {error:#}");
+                return Ok(true);
+            }
+        };
+        while prompt.len() >= self.engine.memory.context() {
+            match self.shorten(message, prompt.len())? {
+                Some(shorter) => prompt = shorter,
+                None => return Ok(true),
+            }
+            if prompt.is_empty() {
+                return Ok(false);
+            }
+        }
+        let vocab = self.engine.weights.spec().vocab_size;
+        self.text.require_within(&prompt, vocab)?;
+        let reply = generate::reply(self.engine, self.arm, self.text, &prompt, self.tokens, show)?;
+        show("\n")?;
+        let context = self.engine.memory.context();
+        eprintln!("[{}]", summary(&prompt, &reply, context));
+        self.chat.answer(&reply);
+        interrupt::waiting(true);
+        Ok(true)
+    }
+
+    /// Asks what to do with a chat that does not fit: the tokens of a shorter one; none
+    /// where the message is not sent, no tokens where the user ends the chat.
+    fn shorten(&mut self, message: &str, tokens: usize) -> Result<Option<Vec<u32>>> {
+        let context = self.engine.memory.context();
+        let mut alone = Chat::new(self.system);
+        if alone.ask(self.text, message)?.len() >= context {
+            eprintln!(
+                "not sent: this message alone leaves no room for a reply in {context} positions; \
+                 shorten it, or start with a larger --context"
+            );
+            self.chat.take_back();
+            return Ok(None);
+        }
+        eprintln!(
+            "the chat has {tokens} tokens with this message, and the context has {context} \
+             positions. d: drop the oldest question and answer; n: send it in a new chat; c: take \
+             it back; q: quit"
+        );
+        loop {
+            let Some(choice) = line("d, n, c or q> ")? else {
+                return Ok(Some(vec![]));
+            };
+            match choice.as_str() {
+                "d" if self.chat.drop_oldest() => return self.chat.prompt(self.text).map(Some),
+                "d" => eprintln!("there is nothing older; n, c or q"),
+                "n" => {
+                    self.chat = Chat::new(self.system);
+                    return self.chat.ask(self.text, message).map(Some);
+                }
+                "c" => {
+                    self.chat.take_back();
+                    return Ok(None);
+                }
+                "q" | "/quit" => return Ok(Some(vec![])),
+                other => eprintln!("expected d, n, c or q, found {other:?}"),
+            }
+        }
+    }
+}
