@@ -37,6 +37,16 @@ pub fn planned_models() -> Result<Vec<ModelSpec>> {
 /// and a page must ask for them.
 pub const DEFAULT_STORAGE_BUFFERS: usize = 8;
 
+/// WebGPU's default limit of workgroup memory in bytes.
+pub const DEFAULT_WORKGROUP_BYTES: usize = 16 * 1024;
+
+/// Whether a variant keeps to WebGPU's default limits for a model; a page that uses
+/// another must ask for more.
+pub fn within_default_limits(variant: Variant, spec: &ModelSpec) -> bool {
+    storage_buffers(variant) <= DEFAULT_STORAGE_BUFFERS
+        && variant.shared_bytes(spec.hidden_size) <= DEFAULT_WORKGROUP_BYTES
+}
+
 /// Storage buffers that a variant binds.
 pub fn storage_buffers(variant: Variant) -> usize {
     let bindings = variant.storage_bindings();
@@ -73,7 +83,7 @@ pub fn check_browser(specs: &[ModelSpec], tint: &Tint) -> Result<Vec<Refused>> {
         .map(|pair| {
             Ok(Text {
                 wgsl: Dialect::Browser.of_native(&text(pair)?),
-                within_limits: storage_buffers(pair.0) <= DEFAULT_STORAGE_BUFFERS,
+                within_limits: within_default_limits(pair.0, pair.1),
             })
         })
         .collect::<Result<_, RenderError>>()?;

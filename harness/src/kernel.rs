@@ -156,7 +156,8 @@ impl<'g> Runner<'g> {
     pub fn run_shader(&mut self, shader: &Shader, case: &Case<'_>) -> Result<Outputs> {
         let id = shader.variant.id();
         let operands = by_binding(shader.variant, case).with_context(|| id.clone())?;
-        within_limits(&self.gpu.device.limits(), &operands, case).with_context(|| id.clone())?;
+        let limits = self.gpu.device.limits();
+        within_limits(&limits, shader.variant, &operands, case).with_context(|| id.clone())?;
         let gpu = self.gpu;
         let pipeline = match self
             .pipelines
@@ -255,7 +256,13 @@ const fn bound_bytes(operand: &[u8]) -> u64 {
     padded(operand.len() as u64) + GUARD_BYTES
 }
 
-fn within_limits(limits: &wgpu::Limits, operands: &[Bound<'_>], case: &Case<'_>) -> Result<()> {
+/// `variant` says which of the operands are textures, not buffers.
+fn within_limits(
+    limits: &wgpu::Limits,
+    variant: Variant,
+    operands: &[Bound<'_>],
+    case: &Case<'_>,
+) -> Result<()> {
     let groups = limits.max_compute_workgroups_per_dimension;
     if case.grid.iter().any(|&n| n == 0 || n > groups) {
         bail!(
@@ -264,11 +271,10 @@ fn within_limits(limits: &wgpu::Limits, operands: &[Bound<'_>], case: &Case<'_>)
         );
     }
     let stage = limits.max_storage_buffers_per_shader_stage;
-    if operands.len() > stage as usize {
-        bail!(
-            "{} storage bindings; this device takes {stage}",
-            operands.len()
-        );
+    let in_buffer = |(binding, _): &&Bound<'_>| !variant.in_texture(binding);
+    let buffers = operands.iter().filter(in_buffer).count();
+    if buffers > stage as usize {
+        bail!("{buffers} storage bindings; this device takes {stage}");
     }
     let most = limits
         .max_storage_buffer_binding_size
@@ -392,7 +398,8 @@ mod tests {
         };
         let refused = |limits: &wgpu::Limits, case: &Case<'_>| {
             let operands = by_binding(Variant::base(Role::Argmax), case).expect("complete");
-            within_limits(limits, &operands, case).map_err(|error| error.to_string())
+            within_limits(limits, Variant::base(Role::Argmax), &operands, case)
+                .map_err(|error| error.to_string())
         };
         let mut case = argmax(vec![LOGITS, TOKEN]);
         case.grid = [7, 1, 7];

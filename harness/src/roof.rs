@@ -404,12 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn every_form_divides_the_largest_buffer() {
+    fn every_number_of_loads_has_a_grid_that_divides_the_largest_buffer() {
         for loads in LOADS {
-            for workgroups in GROUPS {
-                let step = 16 * THREADS * u64::from(loads) * u64::from(workgroups);
-                assert!(BUFFER_BYTES.is_multiple_of(step), "{loads} {workgroups}");
-            }
+            let fits = |workgroups: &u32| {
+                let step = 16 * THREADS * u64::from(loads) * u64::from(*workgroups);
+                BUFFER_BYTES.is_multiple_of(step)
+            };
+            assert!(GROUPS.iter().any(fits), "{loads} loads");
         }
     }
 }

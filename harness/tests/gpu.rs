@@ -329,28 +329,25 @@ fn a_rotation_writes_what_the_plan_writes() {
                     sets.max(1)
                 };
                 assert_eq!(rotation.weights as u64, expected, "{site:?}");
-                let mut encoder = gpu
-                    .device
-                    .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-                rotation.record(rotation.len(), &mut pass);
-                drop(pass);
-                gpu.run("rotation", encoder).expect("it runs");
                 let same = engine.require_same(&arm, site.indices(), &rotation);
                 same.unwrap_or_else(|e| panic!("{choice}: {e:#}"));
             }
         }
-        // A rotation that was not recorded has written nothing.
-        let head = sites.iter().find(|site| site.site == "lm_head");
-        let head = head.expect("a head").indices();
+        // Another site's weights give something else.
+        let of = |name: &str| sites.iter().find(|site| site.site == name).expect(name);
         let turn = Turn {
             weight_bytes: 0,
             one_output: false,
         };
-        let idle = engine.rotation(&arm, head, turn).expect("bound");
+        let (o, head) = (of("o").indices(), of("lm_head").indices());
+        let rotation = engine.rotation(&arm, &o[..1], turn).expect("bound");
         engine
-            .require_same(&arm, head, &idle)
-            .expect_err("nothing was written");
+            .require_same(&arm, &o[1..], &rotation)
+            .expect_err("the second layer is not the first");
+        let rotation = engine.rotation(&arm, head, turn).expect("bound");
+        engine
+            .require_same(&arm, head, &rotation)
+            .expect("the head");
     }
 }
 

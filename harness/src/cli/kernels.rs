@@ -259,18 +259,26 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
             r.variant, r.model, r.dialect, r.message
         ));
     }
-    let above: Vec<_> = VARIANTS
+    let above: Vec<_> = specs
         .iter()
-        .map(|&v| (v.id(), dialects::storage_buffers(v)))
-        .filter(|(_, buffers)| *buffers > dialects::DEFAULT_STORAGE_BUFFERS)
-        .map(|(variant, buffers)| json!({ "variant": variant, "storage_buffers": buffers }))
+        .flat_map(|spec| VARIANTS.iter().map(move |&variant| (variant, spec)))
+        .filter(|&(variant, spec)| !dialects::within_default_limits(variant, spec))
+        .map(|(variant, spec)| {
+            json!({
+                "variant": variant.id(),
+                "model": spec.id,
+                "storage_buffers": dialects::storage_buffers(variant),
+                "workgroup_bytes": variant.shared_bytes(spec.hidden_size),
+            })
+        })
         .collect();
     if !above.is_empty() {
         text.push_str(&format!(
-            "{} variants bind more than {} storage buffers, WebGPU's default limit: a page must \
-             ask for a higher one\n",
+            "{} texts bind more than {} storage buffers or share more than {} bytes in a \
+             workgroup, WebGPU's default limits: a page must ask for higher ones\n",
             above.len(),
-            dialects::DEFAULT_STORAGE_BUFFERS
+            dialects::DEFAULT_STORAGE_BUFFERS,
+            dialects::DEFAULT_WORKGROUP_BYTES
         ));
     }
     text.push_str(&format!(

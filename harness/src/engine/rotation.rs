@@ -30,6 +30,11 @@ pub struct Rotation {
     pub weights: usize,
 }
 
+/// The dispatch of a set of weights: the plan's own, then copies of the first.
+fn site_of(sites: &[usize], set: usize) -> usize {
+    *sites.get(set).unwrap_or(&sites[0])
+}
+
 /// A copy of a parameter.
 #[derive(Debug)]
 enum Copied {
@@ -102,7 +107,7 @@ impl Engine<'_> {
         };
         for i in 0..outputs {
             let set = i % weights;
-            let dispatch = &plan.dispatches[sites[set % sites.len()]];
+            let dispatch = &plan.dispatches[site_of(sites, set)];
             let made = match &shared {
                 Some(shared) => shared.clone(),
                 None => self.outputs_of(plan.elem, dispatch),
@@ -196,21 +201,29 @@ impl Engine<'_> {
         Ok(copies)
     }
 
-    /// Compares what a rotation wrote first and last with what the program's own
-    /// dispatches write from the same operands, bit by bit. Nothing to compare where a
-    /// dispatch writes no activation.
+    /// Runs a rotation once and compares what it wrote first and last with what the
+    /// program's own dispatches write from the same operands, bit by bit. Nothing to
+    /// compare where a dispatch writes no activation.
     ///
     /// # Errors
     /// When they differ, or a device error.
     pub fn require_same(&self, arm: &Arm, sites: &[usize], rotation: &Rotation) -> Result<()> {
         let plan = &arm.decode.plan;
+        let mut encoder = self.encoder();
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        rotation.record(rotation.len(), &mut pass);
+        drop(pass);
+        self.gpu.run("a rotation", encoder)?;
         let last = rotation.outputs.len().saturating_sub(1);
-        for i in [0, last] {
+        // One output for all holds what the last of them wrote.
+        let shared = rotation.outputs.first() == rotation.outputs.last();
+        let compared = if shared { vec![last] } else { vec![0, last] };
+        for i in compared {
             let Some(output) = rotation.outputs.get(i) else {
                 return Ok(());
             };
             let set = i % rotation.weights;
-            let site = sites[set % sites.len()];
+            let site = site_of(sites, set);
             let dispatch = &plan.dispatches[site];
             let bound = dispatch.variant.storage_bindings().zip(&dispatch.buffers);
             let mut written = bound.filter(|(b, _)| b.access == Access::ReadWrite && !b.in_place);

@@ -562,7 +562,7 @@ impl Variant {
     }
 
     /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
-    fn shared_bytes(&self, k: usize) -> usize {
+    pub fn shared_bytes(&self, k: usize) -> usize {
         if !self.shares_activations() {
             return 0;
         }
