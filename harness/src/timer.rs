@@ -107,7 +107,8 @@ impl<'g> Timer<'g> {
             }
         }
         for (ratio, truth) in [(twice / once, 2.0), (four / once, 4.0)] {
-            if !((ratio - truth).abs() <= LINEAR * truth) {
+            let error = (ratio - truth).abs();
+            if error.is_nan() || error > LINEAR * truth {
                 reasons.push(format!(
                     "{truth} times the work took {ratio:.2} times as long"
                 ));

@@ -61,6 +61,7 @@ fn bad_input_is_explained_with_status_2() {
         ("check --case rope/rope/drawn --tokens 3", "--tokens"),
         ("check --variant ropes", "did you mean `rope`?"),
         ("check --variant rope --model phi3-mini", "--variant"),
+        ("check --only kernels --flag kv8=1", "--only model"),
         ("check --only kernel", "possible values: kernels, model"),
         (
             "mutants --mutant gamma_plus",

@@ -14,7 +14,7 @@ use crate::{
     golden,
 };
 use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -75,6 +75,17 @@ pub(super) fn run(args: &CheckArgs) -> Result<u8> {
     if let Some(dir) = &args.golden {
         return run_golden(dir, &choices, &args.model);
     }
+    let of_model = &args.model;
+    let named = !args.flags.is_empty()
+        || of_model.model.is_some()
+        || of_model.weights.is_some()
+        || of_model.prompt.is_some();
+    if args.only == Some(Half::Kernels) && named {
+        bail!(
+            "--only kernels takes every kernel on cases of its own: --model, --weights, --prompt \
+             and --flag are of --only model; leave them out, or name a kernel with --variant"
+        );
+    }
     let one: Option<Variant> = args.variant.as_deref().map(str::parse).transpose()?;
     models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
@@ -103,6 +114,8 @@ struct Answer<'g> {
     title: String,
     /// Of the kernels.
     variants: Vec<VariantCases>,
+    /// Whether a kernel that was run uses subgroups.
+    subgroups: bool,
 }
 
 impl<'g> Answer<'g> {
@@ -114,6 +127,7 @@ impl<'g> Answer<'g> {
             header: Value::Null,
             title: String::new(),
             variants: vec![],
+            subgroups: false,
         }
     }
 
@@ -123,6 +137,13 @@ impl<'g> Answer<'g> {
         let context = prompt.ids.len() + args.tokens + 1;
         let mut engine = Engine::new(self.gpu, &weights, context, None)?;
         let arm = engine.arm(settings)?;
+        self.subgroups |= arm
+            .decode
+            .plan
+            .variants()
+            .iter()
+            .any(Variant::uses_subgroups);
+        eprintln!("comparing the model with the reference");
         let checks = check::model(&engine, &arm, &prompt.ids, args.tokens)?;
         self.title = weights.provenance().title.clone();
         self.header = json!({
@@ -140,6 +161,7 @@ impl<'g> Answer<'g> {
             bar.set_style(style);
         }
         let golden = golden_folder();
+        self.subgroups |= variants.iter().any(Variant::uses_subgroups);
         self.variants = cases::sweep(
             self.gpu,
             variants,
@@ -148,6 +170,10 @@ impl<'g> Answer<'g> {
             |outcome| {
                 bar.inc(1);
                 bar.set_message(outcome.variant.clone());
+                let done = bar.position();
+                if bar.is_hidden() && done.is_multiple_of(100) {
+                    eprintln!("{done} of {} kernels", variants.len());
+                }
             },
         );
         bar.finish_and_clear();
@@ -176,8 +202,9 @@ impl<'g> Answer<'g> {
             })
         });
         let mut all: Vec<Reasoned> = variants.collect();
+        // What these kernels do with subgroups of another size is not known from here.
         let sizes = self.gpu.features.other_subgroup_sizes().into_iter();
-        all.extend(sizes.map(|size| Reasoned {
+        all.extend(sizes.filter(|_| self.subgroups).map(|size| Reasoned {
             what: format!("subgroups of {size}"),
             reason: "this adapter has none of this size".into(),
         }));

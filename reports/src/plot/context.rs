@@ -1,6 +1,6 @@
 //! Time per token against the tokens already in the context.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -12,6 +12,10 @@ use results::summary::Analysis;
 use super::{FAINT, INK, Key, decimals, draw_marker, look, padded, page, text, within};
 use crate::Result;
 
+/// Largest ratio of two times of one arm at one length of a sweep. Beyond it the clock
+/// was still rising, and a median says nothing.
+const UNSETTLED: f64 = 1.25;
+
 /// Times per token (ms) by context length (tokens).
 type Series = BTreeMap<u32, Vec<f64>>;
 
@@ -22,6 +26,11 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     let series: Vec<(Arm, Series)> = (run.run.plans())
         .map(|(arm, _)| (arm, series(run, arm)))
         .collect();
+    let series = if run.context.is_empty() {
+        series
+    } else {
+        settled(series)
+    };
     let times = || series.iter().flat_map(|(_, s)| s.values().flatten());
     let contexts = || series.iter().flat_map(|(_, s)| s.keys());
     let Some((lo, hi)) = padded(times().copied()) else {
@@ -97,6 +106,25 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         Ok(())
     })
     .map(Some)
+}
+
+/// The same without the lengths at which an arm's times are too far apart.
+fn settled(mut series: Vec<(Arm, Series)>) -> Vec<(Arm, Series)> {
+    let apart = |times: &[f64]| {
+        let most = times.iter().copied().fold(f64::MIN, f64::max);
+        let least = times.iter().copied().fold(f64::MAX, f64::min);
+        most > UNSETTLED * least
+    };
+    let unsettled: BTreeSet<u32> = series
+        .iter()
+        .flat_map(|(_, series)| series)
+        .filter(|(_, times)| apart(times))
+        .map(|(&context, _)| context)
+        .collect();
+    for (_, series) in &mut series {
+        series.retain(|context, _| !unsettled.contains(context));
+    }
+    series
 }
 
 /// Points of the arms at one length stand beside each other, pixels.
