@@ -189,7 +189,7 @@ mod tests {
         let messages = ["a b", " a", "c"].map(Message::user);
         let found = render(text, &messages).expect("a template");
         assert_eq!(
-            found, "1 b true",
+            found, "1 b True",
             "methods, slices, namespaces, loop controls"
         );
     }

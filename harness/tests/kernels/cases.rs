@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngSeed};
 use std::collections::BTreeSet;
 
 /// Cases drawn of a property in the slower sweep.
-const ALL_DRAWN: usize = 200;
+const ALL_DRAWN: usize = 64;
 
 fn every_case(test: &str, role: Role) {
     let test = format!("cases::{test}");
