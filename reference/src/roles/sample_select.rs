@@ -55,7 +55,8 @@ pub fn may_draw(logits: &[f64], draw: &Draw, position: u32, token: usize) -> boo
     let Some(weights) = weights(logits, draw, error, F32_FLOOR) else {
         return false;
     };
-    if token >= weights.len() {
+    // A weight of zero is exact; every other may be flushed, and is then not drawn.
+    if logits.get(token).is_none_or(|&x| x == f64::NEG_INFINITY) {
         return false;
     }
     let kept = kept(logits, &weights, draw, 4.0 * U);
@@ -190,7 +191,7 @@ mod tests {
             Draw { top_k: 2, ..plain },
             &[4.0 / 7.0, 0.0, 0.0, 3.0 / 7.0],
         );
-        // 0.4 is less than 0.5, 0.7 is not.
+        // 0.4 is less than 0.5 and no less than 0.39; 0.7 is not less than 0.5.
         comes_as(
             &logits,
             Draw {
@@ -202,7 +203,7 @@ mod tests {
         comes_as(
             &logits,
             Draw {
-                top_p: 0.4,
+                top_p: 0.39,
                 ..plain
             },
             &[1.0, 0.0, 0.0, 0.0],
