@@ -5,10 +5,11 @@
 mod element;
 
 use crate::{
-    check, device,
+    bench, check, device,
     engine::{Arm, Engine},
     env, interrupt,
     model::{Prompt, split_mix},
+    progress::phase,
 };
 use anyhow::{Context as _, Result, bail};
 use element::{Element, Turns};
@@ -106,8 +107,6 @@ const SWEEP: [usize; 5] = [64, 128, 256, 512, 1024];
 /// Fewest and most tokens of one timing of the sweep, and how long it should last.
 const SWEEP_TOKENS: [usize; 2] = [2, 64];
 const SWEEP_TIME: Duration = Duration::from_millis(200);
-/// Shortest time of warming up each arm before a length is timed.
-const SWEEP_WARM_UP: Duration = Duration::from_millis(600);
 /// Share of the budget that the sweep may take.
 const SWEEP_SHARE: f64 = 0.2;
 
@@ -492,15 +491,6 @@ fn measure(
     Ok(passed)
 }
 
-/// Says what is going on: on a terminal in the bar, else as a line.
-fn phase(bar: &ProgressBar, what: &str) {
-    if bar.is_hidden() {
-        eprintln!("{what}");
-    }
-    bar.set_message(what.to_owned());
-    bar.tick();
-}
-
 fn append_checks(
     journal: &mut JournalWriter,
     arm: record::Arm,
@@ -640,7 +630,7 @@ fn sweep(
         for arm in arms {
             let start = Instant::now();
             let mut last = Duration::MAX;
-            while last == Duration::MAX || start.elapsed() < SWEEP_WARM_UP {
+            while last == Duration::MAX || start.elapsed() < bench::WARM_UP {
                 engine.set_token(token);
                 let warm = engine.decode(&arm.decode, context - 1, SWEEP_TOKENS[0])?;
                 last = Duration::from_nanos(warm.wall_ns) / SWEEP_TOKENS[0] as u32;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 
 /// Shortest time of warming up, in which clocks rise.
-const WARM_UP: Duration = Duration::from_millis(600);
+pub(crate) const WARM_UP: Duration = Duration::from_millis(600);
 
 /// One repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -43,14 +43,8 @@ pub const DEFAULT_WORKGROUP_BYTES: usize = 16 * 1024;
 /// Whether a variant keeps to WebGPU's default limits for a model; a page that uses
 /// another must ask for more.
 pub fn within_default_limits(variant: Variant, spec: &ModelSpec) -> bool {
-    storage_buffers(variant) <= DEFAULT_STORAGE_BUFFERS
+    variant.storage_buffers() <= DEFAULT_STORAGE_BUFFERS
         && variant.shared_bytes(spec.hidden_size) <= DEFAULT_WORKGROUP_BYTES
-}
-
-/// Storage buffers that a variant binds.
-pub fn storage_buffers(variant: Variant) -> usize {
-    let bindings = variant.storage_bindings();
-    bindings.filter(|b| !variant.in_texture(b)).count()
 }
 
 /// Every variant for each of these models.

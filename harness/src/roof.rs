@@ -5,7 +5,10 @@
 //! submit costs falls out. Both count what they did on the GPU and are void where the
 //! count is off.
 
-use crate::{device::Gpu, timer::Chain};
+use crate::{
+    counted::{Chain, Counter, Kernel},
+    device::Gpu,
+};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use std::time::Instant;
@@ -117,7 +120,7 @@ pub fn measure(gpu: &Gpu, mut phase: impl FnMut(&str)) -> Result<Roof> {
     let steps = Chain::new(gpu)?;
     let record = |count: u32, pass: &mut wgpu::ComputePass<'_>| steps.record(count, pass);
     let chain = slope(gpu, 256, PAIRS, record, |count| {
-        require(steps.take(gpu)?, count)
+        steps.counter.require(gpu, count)
     })?;
     Ok(Roof {
         read_gb_s: set.bytes() as f64 / read_slope.ns(),
@@ -141,7 +144,7 @@ impl Reader {
     fn new(gpu: &Gpu, set: &WorkingSet, loads: u32) -> Result<Self> {
         let kernel = Kernel::new(gpu, "read", &read_text(loads))?;
         let bound = set.buffers.iter();
-        let groups = bound.map(|buffer| kernel.bind(gpu, &[buffer, &set.total]));
+        let groups = bound.map(|buffer| kernel.bind(gpu, &[buffer, &set.total.buffer]));
         Ok(Self {
             groups: groups.collect(),
             kernel,
@@ -167,7 +170,7 @@ impl Reader {
 fn read_text(loads: u32) -> String {
     format!(
         "const LOADS = {loads}u;\n{}",
-        include_str!("roof/read.wgsl")
+        include_str!("counted/read.wgsl")
     )
 }
 
@@ -247,7 +250,7 @@ struct WorkingSet {
     /// The sum of a buffer's words.
     sum: u32,
     /// Where kernels count.
-    total: wgpu::Buffer,
+    total: Counter,
 }
 
 impl WorkingSet {
@@ -278,21 +281,16 @@ impl WorkingSet {
         let sum = words
             .iter()
             .fold(0_u32, |sum, word| sum.wrapping_add(*word));
-        let buffer = |label, size| {
+        let words_buffer = |_| {
             gpu.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some(label),
-                size,
-                usage: wgpu::BufferUsages::STORAGE
-                    | wgpu::BufferUsages::COPY_DST
-                    | wgpu::BufferUsages::COPY_SRC,
+                label: Some("words"),
+                size: buffer_bytes,
+                usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             })
         };
-        let (buffers, total) = gpu.guarded("buffers to read", || {
-            let buffers: Vec<_> = (0..set / buffer_bytes)
-                .map(|_| buffer("words", buffer_bytes))
-                .collect();
-            Ok((buffers, buffer("total", 4)))
+        let buffers: Vec<wgpu::Buffer> = gpu.guarded("buffers to read", || {
+            Ok((0..set / buffer_bytes).map(words_buffer).collect())
         })?;
         for buffer in &buffers {
             gpu.guarded("filling a buffer", || {
@@ -307,7 +305,7 @@ impl WorkingSet {
             buffers,
             buffer_bytes,
             sum,
-            total,
+            total: Counter::new(gpu)?,
         })
     }
 
@@ -325,68 +323,7 @@ impl WorkingSet {
     fn require_sum(&self, gpu: &Gpu, passes: u32) -> Result<()> {
         let all = self.sum.wrapping_mul(self.buffers.len() as u32);
         ensure!(all != 0, "void: a sum of zero shows nothing");
-        self.require_total(gpu, all.wrapping_mul(passes))
-    }
-
-    /// Requires this count, and starts another.
-    fn require_total(&self, gpu: &Gpu, expected: u32) -> Result<()> {
-        let bytes = gpu.read(&self.total, 0, 4)?;
-        let found: u32 = bytemuck::pod_read_unaligned(&bytes);
-        gpu.queue.write_buffer(&self.total, 0, &[0; 4]);
-        require(found, expected)
-    }
-}
-
-fn require(found: u32, expected: u32) -> Result<()> {
-    ensure!(
-        found == expected,
-        "void: the kernels counted {found}, expected {expected}"
-    );
-    Ok(())
-}
-
-/// A kernel outside the variant table.
-struct Kernel {
-    pipeline: wgpu::ComputePipeline,
-}
-
-impl Kernel {
-    fn new(gpu: &Gpu, label: &str, text: &str) -> Result<Self> {
-        gpu.guarded(label, || {
-            let module = gpu
-                .device
-                .create_shader_module(wgpu::ShaderModuleDescriptor {
-                    label: Some(label),
-                    source: wgpu::ShaderSource::Wgsl(text.into()),
-                });
-            let pipeline = gpu
-                .device
-                .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                    label: Some(label),
-                    layout: None,
-                    module: &module,
-                    entry_point: Some("main"),
-                    compilation_options: wgpu::PipelineCompilationOptions::default(),
-                    cache: None,
-                });
-            Ok(Self { pipeline })
-        })
-    }
-
-    fn bind(&self, gpu: &Gpu, buffers: &[&wgpu::Buffer]) -> wgpu::BindGroup {
-        let entries: Vec<_> = buffers
-            .iter()
-            .enumerate()
-            .map(|(at, buffer)| wgpu::BindGroupEntry {
-                binding: at as u32,
-                resource: buffer.as_entire_binding(),
-            })
-            .collect();
-        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &self.pipeline.get_bind_group_layout(0),
-            entries: &entries,
-        })
+        self.total.require(gpu, all.wrapping_mul(passes))
     }
 }
 

@@ -5,7 +5,7 @@
 //! within the wall time, grow with the work, and not give a light pass the time of a
 //! heavy one before it.
 
-use crate::device::Gpu;
+use crate::{counted::Chain, device::Gpu};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -254,69 +254,5 @@ impl Stamps {
                 mapped_at_creation: false,
             }),
         }
-    }
-}
-
-/// Known work: a chain of dispatches, each of which needs the one before.
-#[derive(Clone, Debug)]
-pub(crate) struct Chain {
-    pipeline: wgpu::ComputePipeline,
-    group: wgpu::BindGroup,
-    total: wgpu::Buffer,
-}
-
-impl Chain {
-    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
-        gpu.guarded("chain", || {
-            let module = gpu
-                .device
-                .create_shader_module(wgpu::include_wgsl!("timer/step.wgsl"));
-            let pipeline = gpu
-                .device
-                .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                    label: Some("chain"),
-                    layout: None,
-                    module: &module,
-                    entry_point: Some("main"),
-                    compilation_options: wgpu::PipelineCompilationOptions::default(),
-                    cache: None,
-                });
-            let total = gpu.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("chain"),
-                size: 4,
-                usage: wgpu::BufferUsages::STORAGE
-                    | wgpu::BufferUsages::COPY_SRC
-                    | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            });
-            let group = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: Some("chain"),
-                layout: &pipeline.get_bind_group_layout(0),
-                entries: &[wgpu::BindGroupEntry {
-                    binding: 0,
-                    resource: total.as_entire_binding(),
-                }],
-            });
-            Ok(Self {
-                pipeline,
-                group,
-                total,
-            })
-        })
-    }
-
-    pub(crate) fn record(&self, count: u32, pass: &mut wgpu::ComputePass<'_>) {
-        pass.set_pipeline(&self.pipeline);
-        pass.set_bind_group(0, &self.group, &[]);
-        for _ in 0..count {
-            pass.dispatch_workgroups(1, 1, 1);
-        }
-    }
-
-    /// Its dispatches so far, and starts the count again.
-    pub(crate) fn take(&self, gpu: &Gpu) -> Result<u32> {
-        let bytes = gpu.read(&self.total, 0, 4)?;
-        gpu.queue.write_buffer(&self.total, 0, &[0; 4]);
-        Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 }

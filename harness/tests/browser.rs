@@ -4,7 +4,7 @@ mod support;
 
 use generators::Dialect;
 use harness::{
-    dialects::{self, DEFAULT_STORAGE_BUFFERS, storage_buffers},
+    dialects::{self, DEFAULT_STORAGE_BUFFERS},
     tint::{Text, Tint},
 };
 use kernels::{Role, Variant, models, variants::VARIANTS};
@@ -29,13 +29,13 @@ fn tint_takes_every_text() {
 fn few_variants_bind_more_than_the_default_number_of_buffers() {
     let above = VARIANTS
         .iter()
-        .filter(|v| storage_buffers(**v) > DEFAULT_STORAGE_BUFFERS);
+        .filter(|v| v.storage_buffers() > DEFAULT_STORAGE_BUFFERS);
     for variant in above {
         let projects = [Role::QkvFused, Role::QkvFusedScratch].contains(&variant.role);
         let biased = variant.storage_bindings().any(|b| b.name == "biases");
         assert!(projects && biased, "{variant}");
         assert_eq!(
-            storage_buffers(*variant),
+            variant.storage_buffers(),
             DEFAULT_STORAGE_BUFFERS + 1,
             "{variant}"
         );

@@ -297,10 +297,11 @@ pub fn time(
 
 /// Time of `count` dispatches of a rotation.
 fn repeat(timer: &Timer<'_>, rotation: &Rotation, count: usize) -> Result<Duration> {
-    let whole = |pass: &mut wgpu::ComputePass<'_>| rotation.record(rotation.len(), pass);
-    let rest = count % rotation.len();
+    let whole = |pass: &mut wgpu::ComputePass<'_>| rotation.record(rotation.count(), pass);
+    let rest = count % rotation.count();
     let part = |pass: &mut wgpu::ComputePass<'_>| rotation.record(rest, pass);
-    let mut passes: Vec<&dyn Fn(&mut wgpu::ComputePass<'_>)> = vec![&whole; count / rotation.len()];
+    let mut passes: Vec<&dyn Fn(&mut wgpu::ComputePass<'_>)> =
+        vec![&whole; count / rotation.count()];
     if rest > 0 {
         passes.push(&part);
     }

@@ -8,12 +8,12 @@ use crate::{
     bench, check,
     device::{self, Gpu},
     engine::Engine,
+    progress::{phase, spinner},
     roof::{self, Roof},
 };
 use ::kernels::Settings;
 use anyhow::Result;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 /// Tokens that are compared with the reference before anything is timed.
@@ -46,24 +46,10 @@ pub(super) struct RoofArgs {
     json: bool,
 }
 
-/// A line of progress on standard error.
-fn spinner() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn say(bar: &ProgressBar, what: &str) {
-    bar.set_message(what.to_owned());
-    bar.tick();
-}
-
 pub(super) fn run_roof(args: &RoofArgs) -> Result<u8> {
     let gpu = Gpu::open(args.adapter.as_deref())?;
     let bar = spinner();
-    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
+    let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
     bar.finish_and_clear();
     let document = json!({
         "adapter": gpu.info.name,
@@ -100,12 +86,12 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     let (weights, prompt) = args.model.load(tokens)?;
     let bar = spinner();
     // Before the model takes the memory.
-    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
-    say(&bar, "making the buffers");
+    let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
+    phase(&bar, "making the buffers");
     let context = prompt.ids.len() + tokens + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
-    say(&bar, "comparing with the reference");
+    phase(&bar, "comparing with the reference");
     let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
     let title = &weights.provenance().title;
@@ -134,10 +120,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         answer(args.model.json, &document, &text)?;
         return Ok(1);
     }
-    say(&bar, "warming up");
+    phase(&bar, "warming up");
     let count = args.repetitions as usize;
     let timed = bench::tokens(&engine, &arm, &prompt.ids, tokens, count, |done| {
-        say(&bar, &format!("repetition {done} of {count}"));
+        phase(&bar, &format!("repetition {done} of {count}"));
     })?;
     bar.finish_and_clear();
     let (read, roof_gb_s) = (timed.read_gb_s(), roof.read_gb_s);

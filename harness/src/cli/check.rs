@@ -12,6 +12,7 @@ use crate::{
     device::Gpu,
     engine::Engine,
     golden,
+    progress::{phase, spinner},
 };
 use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
 use anyhow::{Result, bail};
@@ -143,8 +144,10 @@ impl<'g> Answer<'g> {
             .variants()
             .iter()
             .any(Variant::uses_subgroups);
-        eprintln!("comparing the model with the reference");
+        let bar = spinner();
+        phase(&bar, "comparing the model with the reference");
         let checks = check::model(&engine, &arm, &prompt.ids, args.tokens)?;
+        bar.finish_and_clear();
         self.title = weights.provenance().title.clone();
         self.header = json!({
             "model": weights.spec().id,

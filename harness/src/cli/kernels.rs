@@ -267,7 +267,7 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
             json!({
                 "variant": variant.id(),
                 "model": spec.id,
-                "storage_buffers": dialects::storage_buffers(variant),
+                "storage_buffers": variant.storage_buffers(),
                 "workgroup_bytes": variant.shared_bytes(spec.hidden_size),
             })
         })

@@ -97,7 +97,7 @@ impl Engine<'_> {
         });
         self.gpu.queue.write_buffer(&uniform, 0, words);
         let shared = turn.one_output.then(|| self.outputs_of(plan.elem, first));
-        let copies = self.copies(plan.elem, plan, sites, weights)?;
+        let copies = self.copies(plan, sites, weights)?;
         let mut rotation = Rotation {
             pipeline: pipeline.pipeline.clone(),
             grid: first.grid,
@@ -169,7 +169,6 @@ impl Engine<'_> {
     /// Copies of the first dispatch's weights for the sets that the plan does not have.
     fn copies(
         &self,
-        elem: kernels::Elem,
         plan: &kernels::Plan,
         sites: &[usize],
         weights: usize,
@@ -187,9 +186,9 @@ impl Engine<'_> {
                     let w = part_of(self.weights.matrix(layer, tensor), first.rows());
                     Copied::Texture(texture(self.gpu, w.words)?)
                 } else {
-                    let bytes = self.memory.bytes(name, elem);
+                    let bytes = self.memory.bytes(name, plan.elem);
                     let copy = with_guard(self.gpu, "copy", bytes);
-                    let from = self.memory.buffer(name, elem);
+                    let from = self.memory.buffer(name, plan.elem);
                     encoder.copy_buffer_to_buffer(from, 0, &copy, 0, Some(bytes));
                     Copied::Buffer(copy)
                 };
@@ -211,7 +210,7 @@ impl Engine<'_> {
         let plan = &arm.decode.plan;
         let mut encoder = self.encoder();
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        rotation.record(rotation.len(), &mut pass);
+        rotation.record(rotation.count(), &mut pass);
         drop(pass);
         self.gpu.run("a rotation", encoder)?;
         let last = rotation.outputs.len().saturating_sub(1);
@@ -256,13 +255,8 @@ impl Engine<'_> {
 
 impl Rotation {
     /// Dispatches that are recorded together before an output is written again.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.groups.len()
-    }
-
-    /// Whether there is nothing to record; never.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
     }
 
     /// Records the first `count` of them.

@@ -506,6 +506,12 @@ impl Variant {
         self.load == Load::Texture && binding.element == Some(Element::Packed)
     }
 
+    /// Storage buffers that it binds; a texture is none.
+    pub fn storage_buffers(&self) -> usize {
+        let bindings = self.storage_bindings();
+        bindings.filter(|binding| !self.in_texture(binding)).count()
+    }
+
     /// Outputs of one workgroup of a matrix role: rows, or pairs of rows where
     /// the role makes one output of two.
     pub fn outputs_per_workgroup(&self) -> usize {
@@ -609,8 +615,7 @@ impl Variant {
         if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
         }
-        let buffers = self.storage_bindings();
-        let buffers = buffers.filter(|binding| !self.in_texture(binding)).count();
+        let buffers = self.storage_buffers();
         if buffers > features.max_storage_buffers as usize {
             return Err(format!(
                 "binds {buffers} storage buffers, this adapter allows {}",

@@ -20,7 +20,11 @@ pub(super) fn argmax_of(
     draw: Draw,
     vocab: usize,
 ) -> Result<()> {
-    let mut values = Values(draw.seed);
+    of_every_kind(bench, variant, draw.seed, vocab)
+}
+
+fn of_every_kind(bench: &mut Bench<'_>, variant: Variant, seed: u64, vocab: usize) -> Result<()> {
+    let mut values = Values(seed);
     LOGITS.iter().try_for_each(|kind| {
         let logits = kind.of(&mut values, vocab);
         require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
@@ -33,13 +37,7 @@ pub(super) fn argmax(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Res
         bench,
         variant,
         (vocabularies(), any::<u64>()),
-        |bench, variant, &(vocab, seed)| {
-            let mut values = Values(seed);
-            LOGITS.iter().try_for_each(|kind| {
-                let logits = kind.of(&mut values, vocab);
-                require(cases::argmax(bench, variant, &logits)).with_context(|| format!("{kind:?}"))
-            })
-        },
+        |bench, variant, &(vocab, seed)| of_every_kind(bench, variant, seed, vocab),
     )
 }
 

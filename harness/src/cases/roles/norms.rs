@@ -10,6 +10,7 @@ use crate::{
 use anyhow::Result;
 use kernels::{ModelSpec, Variant};
 use reference::{
+    Expected,
     numerics::widen,
     roles::{add_norm, add3_norm, qk_norm, qkv_fused::QkvShape, rms_norm},
 };
@@ -50,41 +51,10 @@ pub(crate) fn add_norm(
     b: &[f32],
     gamma: &[f32],
 ) -> Result<Vec<Judged>> {
-    let a = &held(variant, a);
-    let b = &held(variant, b);
-    let gamma = &held(variant, gamma);
-    let d = spec.hidden_size;
-    let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, a.len() / d);
-    let operands = vec![
-        ("a", Operand::Floats(a)),
-        ("b", Operand::Floats(b)),
-        ("gamma", Operand::Floats(gamma)),
-        ("normed", Operand::FloatOutput(a.len())),
-        ("residual", Operand::FloatOutput(a.len())),
-    ];
-    let found = bench.run(variant, spec, dispatch, operands)?;
-    let gamma = widen(gamma);
-    let rows: Vec<_> = a
-        .chunks_exact(d)
-        .zip(b.chunks_exact(d))
-        .map(|(a, b)| {
-            let (a, b, form) = (widen(a), widen(b), norm_form(variant, d));
-            add_norm::expected(&a, &b, &gamma, spec.rms_norm_eps, form, store(variant))
-        })
-        .collect();
-    Ok(vec![
-        Judged::new(
-            "residual",
-            found.values("residual"),
-            concat(rows.iter().map(|row| row.residual.clone())),
-        ),
-        Judged::new(
-            "normed",
-            found.values("normed"),
-            concat(rows.iter().map(|row| row.normed.clone())),
-        ),
-    ])
+    let form = norm_form(variant, spec.hidden_size);
+    sum_norm(bench, variant, spec, [a, b], gamma, |[a, b], gamma| {
+        add_norm::expected(&a, &b, gamma, spec.rms_norm_eps, form, store(variant))
+    })
 }
 
 /// `a`, `b` and `c` `[T, D]`.
@@ -95,45 +65,45 @@ pub(crate) fn add3_norm(
     addends: [&[f32]; 3],
     gamma: &[f32],
 ) -> Result<Vec<Judged>> {
-    let [a, b, c] = &addends.map(|x| held(variant, x));
+    let form = norm_form(variant, spec.hidden_size);
+    sum_norm(bench, variant, spec, addends, gamma, |rows, gamma| {
+        let rows = rows.each_ref().map(|row| &row[..]);
+        add3_norm::expected(rows, gamma, spec.rms_norm_eps, form, store(variant))
+    })
+}
+
+/// The norm of a sum of `addends` `[T, D]`; `expected` is that of one token's rows.
+fn sum_norm<const N: usize>(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    spec: &ModelSpec,
+    addends: [&[f32]; N],
+    gamma: &[f32],
+    expected: impl Fn([Vec<f64>; N], &[f64]) -> add_norm::AddNorm<Expected>,
+) -> Result<Vec<Judged>> {
+    let addends = addends.map(|x| held(variant, x));
     let gamma = &held(variant, gamma);
-    let d = spec.hidden_size;
+    let (d, len) = (spec.hidden_size, addends[0].len());
     let mut dispatch = bench.dispatch(variant, spec, 0);
-    bench.groups(&mut dispatch, a.len() / d);
-    let operands = vec![
-        ("a", Operand::Floats(a)),
-        ("b", Operand::Floats(b)),
-        ("c", Operand::Floats(c)),
+    bench.groups(&mut dispatch, len / d);
+    let named = ["a", "b", "c"].into_iter().zip(&addends);
+    let mut operands: Vec<_> = named.map(|(name, x)| (name, Operand::Floats(x))).collect();
+    operands.extend([
         ("gamma", Operand::Floats(gamma)),
-        ("normed", Operand::FloatOutput(a.len())),
-        ("residual", Operand::FloatOutput(a.len())),
-    ];
+        ("normed", Operand::FloatOutput(len)),
+        ("residual", Operand::FloatOutput(len)),
+    ]);
     let found = bench.run(variant, spec, dispatch, operands)?;
     let gamma = widen(gamma);
     let row = |at: usize| {
-        let [a, b, c] = [a, b, c].map(|x| widen(&x[at..][..d]));
-        let form = norm_form(variant, d);
-        add3_norm::expected(
-            [&a, &b, &c],
-            &gamma,
-            spec.rms_norm_eps,
-            form,
-            store(variant),
-        )
+        let out = expected(addends.each_ref().map(|x| widen(&x[at..][..d])), &gamma);
+        (out.residual, out.normed)
     };
-    let rows: Vec<_> = (0..a.len()).step_by(d).map(row).collect();
-    let (residual, normed): (Vec<_>, Vec<_>) = rows
-        .into_iter()
-        .map(|row| (row.residual, row.normed))
-        .unzip();
-    Ok(vec![
-        Judged::new(
-            "residual",
-            found.values("residual"),
-            concat(residual.into_iter()),
-        ),
-        Judged::new("normed", found.values("normed"), concat(normed.into_iter())),
-    ])
+    let rows = (0..len).step_by(d).map(row);
+    let (residual, normed): (Vec<_>, Vec<_>) = rows.unzip();
+    let judged =
+        |name, rows: Vec<Expected>| Judged::new(name, found.values(name), concat(rows.into_iter()));
+    Ok(vec![judged("residual", residual), judged("normed", normed)])
 }
 
 /// `qkv` `[T, Q + 2 KV]`, gammas of query and key heads `[HD]`.

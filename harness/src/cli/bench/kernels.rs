@@ -4,13 +4,15 @@
 //! process of its own, this binary again, whose standard output goes to standard error
 //! and whose answer comes back in a file.
 
-use super::{super::choices, BenchArgs, GATE_TOKENS, say, spinner};
+use super::{super::choices, BenchArgs, GATE_TOKENS};
 use crate::{
     bench::kernels::{self, Filter, Measuring, Mode, TimedSite},
     check,
     device::Gpu,
     engine::Engine,
-    env, roof,
+    env,
+    progress::{phase, spinner},
+    roof,
     timer::Timer,
 };
 use ::kernels::Settings;
@@ -165,15 +167,15 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     args.model.require_plan(&settings, &gpu.features)?;
     let (weights, prompt) = args.model.load(GATE_TOKENS)?;
     let bar = spinner();
-    let roof = roof::measure(&gpu, |what| say(&bar, what))?;
-    say(&bar, "testing the timestamps");
+    let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
+    phase(&bar, "testing the timestamps");
     let timer = Timer::new(&gpu)?;
-    say(&bar, "making the buffers");
+    phase(&bar, "making the buffers");
     let context = prompt.ids.len() + GATE_TOKENS + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     let sites = kernels::sites(&engine, &arm, &args.kernels.filter()?)?;
-    say(&bar, "comparing with the reference");
+    phase(&bar, "comparing with the reference");
     let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
     bar.finish_and_clear();
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();

@@ -1,0 +1,115 @@
+//! Kernels outside the variant table whose work is known: they count on the GPU what
+//! they did, so that a time can be held against it.
+
+use crate::device::Gpu;
+use anyhow::{Result, ensure};
+
+/// A kernel, its bindings those that its text names.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) pipeline: wgpu::ComputePipeline,
+}
+
+impl Kernel {
+    pub(crate) fn new(gpu: &Gpu, label: &str, text: &str) -> Result<Self> {
+        gpu.guarded(label, || {
+            let module = gpu
+                .device
+                .create_shader_module(wgpu::ShaderModuleDescriptor {
+                    label: Some(label),
+                    source: wgpu::ShaderSource::Wgsl(text.into()),
+                });
+            let pipeline = gpu
+                .device
+                .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                    label: Some(label),
+                    layout: None,
+                    module: &module,
+                    entry_point: Some("main"),
+                    compilation_options: wgpu::PipelineCompilationOptions::default(),
+                    cache: None,
+                });
+            Ok(Self { pipeline })
+        })
+    }
+
+    pub(crate) fn bind(&self, gpu: &Gpu, buffers: &[&wgpu::Buffer]) -> wgpu::BindGroup {
+        let entries: Vec<_> = buffers
+            .iter()
+            .enumerate()
+            .map(|(at, buffer)| wgpu::BindGroupEntry {
+                binding: at as u32,
+                resource: buffer.as_entire_binding(),
+            })
+            .collect();
+        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &self.pipeline.get_bind_group_layout(0),
+            entries: &entries,
+        })
+    }
+}
+
+/// Where kernels count: one word.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) buffer: wgpu::Buffer,
+}
+
+impl Counter {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
+        gpu.guarded("a counter", || {
+            let buffer = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("counter"),
+                size: 4,
+                usage: wgpu::BufferUsages::STORAGE
+                    | wgpu::BufferUsages::COPY_SRC
+                    | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            Ok(Self { buffer })
+        })
+    }
+
+    /// Requires this count, and starts another.
+    pub(crate) fn require(&self, gpu: &Gpu, expected: u32) -> Result<()> {
+        let bytes = gpu.read(&self.buffer, 0, 4)?;
+        let found: u32 = bytemuck::pod_read_unaligned(&bytes);
+        gpu.queue.write_buffer(&self.buffer, 0, &[0; 4]);
+        ensure!(
+            found == expected,
+            "void: the kernels counted {found}, expected {expected}"
+        );
+        Ok(())
+    }
+}
+
+/// A chain of dispatches, each of which needs the one before.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    kernel: Kernel,
+    group: wgpu::BindGroup,
+    /// Its dispatches.
+    pub(crate) counter: Counter,
+}
+
+impl Chain {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
+        let kernel = Kernel::new(gpu, "chain", include_str!("counted/step.wgsl"))?;
+        let counter = Counter::new(gpu)?;
+        let group = kernel.bind(gpu, &[&counter.buffer]);
+        Ok(Self {
+            kernel,
+            group,
+            counter,
+        })
+    }
+
+    pub(crate) fn record(&self, count: u32, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_pipeline(&self.kernel.pipeline);
+        pass.set_bind_group(0, &self.group, &[]);
+        for _ in 0..count {
+            pass.dispatch_workgroups(1, 1, 1);
+        }
+    }
+}
