@@ -9,7 +9,7 @@ mod sampling;
 
 use self::attention::{
     attention, attention_combine, attention_prefill, attention_splitk, chunk_as_steps, every_score,
-    long_context, page_order, parts_alone,
+    last_part_dominates, long_context, page_order, parts_alone,
 };
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
@@ -124,7 +124,9 @@ pub(crate) const PROPERTIES: &[Property] = &[
         embedding_of(b, v, d, 40_001)
     }),
     drawn(Role::RmsNorm, rms_norm),
+    fixed("every_lane", Role::QkvFused, qkv_every_lane),
     drawn(Role::QkvFused, qkv_fused),
+    fixed("every_lane", Role::QkvFusedScratch, qkv_every_lane),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
     fixed("context_2048", Role::Attention, |b, v, d| {
@@ -139,6 +141,11 @@ pub(crate) const PROPERTIES: &[Property] = &[
     fixed("every_score", Role::AttentionSplitk, every_score),
     drawn(Role::AttentionSplitk, attention_splitk),
     fixed("parts_alone", Role::AttentionSplitk, parts_alone),
+    fixed(
+        "last_part_dominates",
+        Role::AttentionCombine,
+        last_part_dominates,
+    ),
     drawn(Role::AttentionCombine, attention_combine),
     fixed("page_order", Role::AttentionInt8, page_order),
     fixed("every_score", Role::AttentionInt8, every_score),
@@ -544,6 +551,31 @@ fn qkv_fused_scratch(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Res
             require(cases::qkv_fused_scratch(bench, variant, &spec, &w, &x, at))
         },
     )
+}
+
+/// Rows so long that every invocation of a workgroup has a share of each.
+fn qkv_every_lane(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let k = 1504_usize.next_multiple_of(variant.k_step());
+    let spec = ModelSpec {
+        hidden_size: k,
+        ..model()
+    };
+    let mut values = Values(draw.seed);
+    let rows = spec.qkv_dim();
+    let w = values.packed(format_of(variant), rows, k, WeightKind::Ordinary);
+    let x = values.activations(k, Kind::Ordinary, 0.7);
+    if variant.role == Role::QkvFusedScratch {
+        return require(cases::qkv_fused_scratch(
+            bench,
+            variant,
+            &spec,
+            &w,
+            &x,
+            [0, 5],
+        ));
+    }
+    let cache = Cache::empty(&spec, values.permutation(spec.max_pages), 0);
+    require(cases::qkv_fused(bench, variant, &spec, &w, &x, &cache, 5))
 }
 
 /// The head of a vocabulary that no tile divides.

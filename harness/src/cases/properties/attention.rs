@@ -211,6 +211,42 @@ pub(super) fn attention_combine(bench: &mut Bench<'_>, variant: Variant, draw: D
     )
 }
 
+/// Parts of which the last one's maximum is so far above the others' that the exponential
+/// of the difference is past every f32.
+pub(super) fn last_part_dominates(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    draw: Draw,
+) -> Result<()> {
+    let spec = ModelSpec {
+        head_dim: 256,
+        num_attention_heads: 1,
+        num_key_value_heads: 1,
+        rotary_dim: 256,
+        ..model()
+    };
+    let (parts, len) = (4, 64);
+    let case = Query {
+        spec,
+        scores: Scores::Equal,
+        first_page: 0,
+        offset: 0,
+        seed: draw.seed,
+    };
+    let Attended { q, mut k, v, .. } = case.attended(len);
+    let last = k.len() - case.spec.kv_dim();
+    for k in &mut k[last..] {
+        *k *= 16.0;
+    }
+    let shape = AttentionShape::of(&case.spec);
+    let [q, k, v] = [q, k, v].map(|x| widen(&x));
+    let partials = attention_splitk::compute(&q, &k, &v, shape, parts as usize);
+    let partials: Vec<f32> = partials.into_iter().map(|x| x as f32).collect();
+    require(cases::attention_combine(
+        bench, variant, &case.spec, &partials, parts,
+    ))
+}
+
 /// What a role gives for a query; one of a chunk for the last `tokens` positions.
 fn judged(
     bench: &mut Bench<'_>,
@@ -427,8 +463,9 @@ pub(super) fn long_context(
     let mut attended = case.attended(case.spec.max_context());
     let last = attended.k.len() - case.spec.kv_dim();
     for k in &mut attended.k[last..] {
-        // Eight times the others' score of 8.
-        *k *= 8.0;
+        // Sixteen times the others' score of 8: the exponential of the difference is past
+        // every f32, so that it may not be formed from any maximum but the true one.
+        *k *= 16.0;
     }
     require(cases::attention(bench, variant, &case.spec, &attended))
 }
