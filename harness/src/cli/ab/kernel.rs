@@ -176,6 +176,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
         margin: args.margin / 100.0,
         seed: args.model.seed,
         command: command_line(&super::arguments()),
+        passage: None,
         publish: None,
         id: None,
         data_dir: &data_dir,
@@ -252,6 +253,7 @@ pub(super) fn of_base(
             prompt: request.prompt.clone(),
             budget: request.budget.min(Duration::from_secs_f64(BUDGET_S)),
             command: request.command.clone(),
+            passage: None,
             publish: None,
             id: None,
             ..*request

@@ -180,6 +180,7 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
         margin: 0.02,
         seed: args.model.seed,
         command: super::super::ab::command_line(&super::super::ab::arguments()),
+        passage: None,
         publish: None,
         id: None,
         data_dir: &data_dir,
