@@ -1,6 +1,6 @@
 //! What a lossy flag costs: the perplexity of both arms over windows of a text.
 
-use super::{Request, Compared};
+use super::{Compared, Request};
 use crate::{engine::Engine, interrupt, ppl, progress::phase};
 use anyhow::Result;
 use indicatif::ProgressBar;

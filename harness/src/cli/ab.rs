@@ -454,9 +454,11 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
         lines.push(s.more_time.clone());
     }
     if let Some(quality) = &s.quality {
-        let interval = quality.change_ci_pct.map_or_else(String::new, |[low, high]| {
-            format!(" [{low:+.3}, {high:+.3}]")
-        });
+        let interval = quality
+            .change_ci_pct
+            .map_or_else(String::new, |[low, high]| {
+                format!(" [{low:+.3}, {high:+.3}]")
+            });
         lines.push(format!(
             "quality: perplexity {:.4} and {:.4}, {:+.3} %{interval}, over {} tokens",
             quality.perplexity[0], quality.perplexity[1], quality.change_pct, quality.tokens

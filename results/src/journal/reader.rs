@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::JournalError;
 use super::writer::admit_after_run;
 use crate::record::{
-    Check, Context, End, Line, Mode, Prefill, Quality, Replicate, ReplicateEnd, Run, SCHEMA, Sample,
-    Sentinel, Status,
+    Check, Context, End, Line, Mode, Prefill, Quality, Replicate, ReplicateEnd, Run, SCHEMA,
+    Sample, Sentinel, Status,
 };
 
 /// A complete replicate of a published run. Its samples are those of its blocks,

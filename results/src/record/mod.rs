@@ -10,7 +10,8 @@ mod lines;
 mod run;
 
 pub use lines::{
-    Arm, Check, Context, End, Prefill, Quality, Replicate, ReplicateEnd, Sample, Sentinel, Span, Status,
+    Arm, Check, Context, End, Prefill, Quality, Replicate, ReplicateEnd, Sample, Sentinel, Span,
+    Status,
 };
 pub use run::{
     Adapter, ArmPlan, Environment, Metric, Mode, Model, Prompt, Publish, Roof, Run, Weights,

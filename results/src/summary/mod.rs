@@ -16,8 +16,8 @@ use crate::journal::AbRun;
 use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Quality, Status, Weights};
 use crate::stats::{
     Block, Blocks, Contrast, Estimate, Interval, Kind, Published, ReplicateBlocks, Rules,
-    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, mean_interval, median,
-    percent,
+    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, mean_interval,
+    median, percent,
 };
 
 /// Why a run may not be summarised.
@@ -476,7 +476,8 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
     let ms = middle(&analysis.ms_per_token(Arm::A))?;
     let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
     // The bytes are those of a decoded token.
-    let gb_s = gb_s.filter(|_| run.run.metric == Metric::Decode);
+    let has_roof = run.run.metric == Metric::Decode && !refuse::on_cpu(&run.run);
+    let gb_s = gb_s.filter(|_| has_roof);
     Ok(Some(PublishedSummary {
         replicates: found.replicates,
         looks: publish.looks.clone(),
