@@ -105,7 +105,8 @@ fn at(
     let next_look = (rules.looks.iter().copied()).find(|&next| next as usize > replicates.len());
     let control_off = control.and_then(|control| control_problem(&control, rules.margin));
     let no_power = slowed.and_then(|slowed| power_problem(&slowed, rules.margin));
-    let (verdict, reason) = if void as f64 > MOST_VOID * (void + valid) as f64 {
+    let too_many = void as f64 > MOST_VOID * (void + valid) as f64;
+    let (verdict, reason) = if look.is_some() && too_many {
         let share = 100.0 * void as f64 / (void + valid) as f64;
         (
             Verdict::Invalid,
