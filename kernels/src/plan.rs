@@ -185,6 +185,33 @@ impl Plan {
         })
     }
 
+    /// The plan with more work and the same results: products of the first layers are
+    /// dispatched twice, until weight bytes and dispatches both grew by `share` or every
+    /// layer is done. Only dispatches that overwrite their outputs are repeated.
+    #[must_use]
+    pub fn slowed(&self, share: f64) -> Self {
+        let totals = self.totals();
+        let bytes = share * totals.bytes_per_token as f64;
+        let dispatches = share * f64::from(totals.dispatches_per_token);
+        let (mut more_bytes, mut more) = (0, 0_u32);
+        let mut slowed = Self {
+            dispatches: Vec::with_capacity(2 * self.dispatches.len()),
+            ..self.clone()
+        };
+        for dispatch in &self.dispatches {
+            slowed.dispatches.push(dispatch.clone());
+            let enough = more_bytes as f64 >= bytes && f64::from(more) >= dispatches;
+            let in_place = dispatch.variant.bindings().any(|binding| binding.in_place);
+            let of_layer = dispatch.label.starts_with("layers.");
+            if of_layer && dispatch.weight_bytes > 0 && !in_place && !enough {
+                slowed.dispatches.push(dispatch.clone());
+                more_bytes += dispatch.weight_bytes;
+                more += 1;
+            }
+        }
+        slowed
+    }
+
     /// Number of dispatches.
     pub const fn dispatches_per_token(&self) -> u32 {
         self.dispatches.len() as u32
@@ -207,6 +234,25 @@ impl Plan {
     pub fn variants(&self) -> BTreeSet<Variant> {
         self.dispatches.iter().map(|d| d.variant).collect()
     }
+}
+
+/// The roles whose forms a flag selects, with the formats of their weights.
+fn selection(flag: &Flag) -> String {
+    let mut formats: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for variant in VARIANTS.iter() {
+        if (flag.selects)(variant).is_some() {
+            let of_role = formats.entry(variant.role.name()).or_default();
+            of_role.extend(variant.format.map(QuantFormat::name));
+        }
+    }
+    let named = formats.into_iter().map(|(role, formats)| {
+        let formats: Vec<&str> = formats.into_iter().collect();
+        match formats[..] {
+            [] => role.to_owned(),
+            _ => format!("{role} in {}", formats.join(", ")),
+        }
+    });
+    named.collect::<Vec<String>>().join("; ")
 }
 
 /// Folds `groups` workgroups into x and z where x alone would pass the limit.
@@ -351,9 +397,10 @@ impl Builder<'_> {
             if unique.is_empty() {
                 unique.push(format!(
                     "a decoded token dispatches no form that it selects, in {} weights and {} \
-                     activations",
+                     activations; it selects {}",
                     self.spec.format.name(),
-                    self.settings.elem().name()
+                    self.settings.elem().name(),
+                    selection(flag)
                 ));
             }
             return Err(PlanError::Impossible {

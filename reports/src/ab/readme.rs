@@ -1,7 +1,7 @@
 //! The page: the answer first, then the evidence.
 
 use results::journal::AbRun;
-use results::record::{Arm, Status};
+use results::record::{Arm, Metric, Status};
 use results::stats::{Kind, Verdict};
 use results::summary::{AbSummary, ContrastSummary, signed_pct};
 
@@ -15,6 +15,7 @@ pub(super) fn page(run: &AbRun, summary: &AbSummary, pictures: &[&str]) -> Strin
         show(pictures, summary),
         format!("## Arms\n\n{}", sections::arms(run, summary)),
         format!("## Statistics\n\n{}", sections::statistics(summary)),
+        sections::published(summary),
         format!("## Correctness\n\n{}", correctness::table(&run.checks)),
         format!("## Environment\n\n{}", sections::environment(run)),
         format!("## Shaders\n\n{}", sections::shaders(run)),
@@ -36,7 +37,8 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
         (Some(verdict), Some(effect)) => {
             let interval = summary.ci_pct.map_or_else(String::new, |[lo, hi]| {
                 format!(
-                    " (95 % interval {} to {})",
+                    " ({} % interval {} to {})",
+                    sections::level(summary),
                     signed_pct(lo, 2),
                     signed_pct(hi, 2)
                 )
@@ -48,12 +50,15 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
             };
             let word = match verdict {
                 Verdict::Faster | Verdict::Slower | Verdict::Equivalent => "takes",
-                Verdict::Inconclusive => "seems to take",
+                Verdict::Inconclusive | Verdict::Invalid => "seems to take",
             };
             format!(
-                "`{}` {word} {size} {} time per token than `{}`{interval}. **{verdict}**: {}.",
+                "`{}` {word} {size} {} than `{}`{interval}. **{verdict}**: {}.",
                 cell(&b.name),
-                summary.metric,
+                match summary.metric {
+                    Metric::Dispatch => "time per dispatch".to_owned(),
+                    metric => format!("{metric} time per token"),
+                },
                 cell(&a.name),
                 cell(&summary.reason)
             )
@@ -106,7 +111,7 @@ fn show(pictures: &[&str], summary: &AbSummary) -> String {
     let captions = [
         (
             "distribution.svg",
-            "Time per token of every element, by arm",
+            "Time of every element, by arm",
             "Each point is one timed element; the box spans the quartiles, its thick line is the median. The axis does not start at 0.",
         ),
         (

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use results::journal::AbRun;
-use results::record::{ArmPlan, Mode};
+use results::record::{ArmPlan, Metric, Mode};
 use results::summary::{AbSummary, ArmSummary, signed_pct};
 
 use crate::text::{NONE, bytes, cell, code, head, ms, or_none, row, short_hash};
@@ -26,18 +26,30 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
     };
     let speed = |ms: Option<f64>| or_none(ms, |ms| format!("{:.2}", 1000.0 / ms));
     let times = |show: &dyn Fn(&ArmSummary) -> String| summary.arms.iter().map(show).collect();
-    line(
-        "decode, ms per token (median)",
-        times(&|arm| or_none(arm.decode_ms_per_token, ms)),
-    );
-    line(
-        "decode, tokens per second",
-        times(&|arm| speed(arm.decode_ms_per_token)),
-    );
-    line(
-        &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
-        times(&|arm| or_none(arm.prefill_ms, ms)),
-    );
+    if run.run.metric == Metric::Dispatch {
+        line(
+            &format!("{}, us per dispatch (median)", run.run.prompt.name),
+            times(&|arm| or_none(arm.dispatch_us, ms)),
+        );
+        let bytes = run.run.model.bytes_per_token as f64;
+        line(
+            "weights read, GB/s",
+            times(&|arm| or_none(arm.dispatch_us, |us| format!("{:.1}", bytes / us / 1e3))),
+        );
+    } else {
+        line(
+            "decode, ms per token (median)",
+            times(&|arm| or_none(arm.decode_ms_per_token, ms)),
+        );
+        line(
+            "decode, tokens per second",
+            times(&|arm| speed(arm.decode_ms_per_token)),
+        );
+        line(
+            &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
+            times(&|arm| or_none(arm.prefill_ms, ms)),
+        );
+    }
     if let Some(tokens) = run.run.second_turn_tokens {
         line(
             &format!("first token of a second turn of {tokens} tokens, ms (median)"),
@@ -89,6 +101,70 @@ const ONE_FLAG: [&str; 5] = [
     "what more time would resolve",
 ];
 
+/// Confidence of the verdict's interval, percent, as it is printed.
+pub(super) fn level(summary: &AbSummary) -> String {
+    let level = format!("{:.1}", summary.ci_level_pct.unwrap_or(95.0));
+    level.strip_suffix(".0").unwrap_or(&level).to_owned()
+}
+
+/// Replicates, the slowed arm and the gates of a published run.
+pub(super) fn published(summary: &AbSummary) -> String {
+    let Some(published) = &summary.published else {
+        return String::new();
+    };
+    let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
+    let interval = |ci: Option<[f64; 2]>| {
+        or_none(ci, |[lo, hi]| {
+            format!("{} to {}", signed_pct(lo, 2), signed_pct(hi, 2))
+        })
+    };
+    let looks: Vec<String> = published.looks.iter().map(u32::to_string).collect();
+    let effects: Vec<String> = (published.replicate_effects_pct.iter())
+        .map(|&effect| signed_pct(effect, 2))
+        .collect();
+    let lines = [
+        ("replicates", published.replicates.to_string()),
+        ("looks, declared beforehand", looks.join(", ")),
+        ("effect of each replicate", effects.join(", ")),
+        ("slowed arm, effect", pct(published.slowed_pct)),
+        ("slowed arm, interval", interval(published.slowed_ci_pct)),
+        (
+            "slowed arm, weight bytes read more",
+            signed_pct(published.slowed_work_pct, 2),
+        ),
+        (
+            "sensitivity: effect with a tenth of the blocks cut off at both ends",
+            pct(published.trimmed_pct),
+        ),
+        (
+            "95 % signed-rank interval of all blocks as if independent (narrower in scope)",
+            interval(published.within_ci_pct),
+        ),
+        (
+            "blocks that broke a gate, left out",
+            published.void_blocks.to_string(),
+        ),
+        (
+            "weights read by A, share of the read roof",
+            or_none(published.pct_of_roof, |share| {
+                format!("{share:.1} % of {:.1} GB/s", published.roof_gb_s)
+            }),
+        ),
+    ];
+    let mut out = "## Replicates and gates\n\n".to_owned();
+    out.push_str(&head(&["", "value"], 2));
+    for (what, value) in lines {
+        out.push_str(&row(&[what.to_owned(), value]));
+    }
+    if !published.gates.is_empty() {
+        out.push('\n');
+    }
+    for gate in &published.gates {
+        let _ = writeln!(out, "- {}", cell(gate));
+    }
+    out
+}
+
 /// What the blocks say.
 pub(super) fn statistics(summary: &AbSummary) -> String {
     let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
@@ -121,6 +197,24 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
         ),
         (ONE_FLAG[4], cell(&summary.more_time)),
     ];
+    let quality = summary.quality.as_ref();
+    let quality = quality.map(|quality| {
+        let [a, b] = quality.perplexity;
+        (
+            "quality: perplexity of A, of B, and its change",
+            format!(
+                "{a:.4}, {b:.4}, {} (95 % interval {}), {} tokens of {} windows of {}",
+                signed_pct(quality.change_pct, 3),
+                or_none(quality.change_ci_pct, |[lo, hi]| {
+                    format!("{} to {}", signed_pct(lo, 3), signed_pct(hi, 3))
+                }),
+                quality.tokens,
+                quality.windows,
+                cell(&quality.text)
+            ),
+        )
+    });
+    let lines = lines.into_iter().chain(quality);
     let mut out = String::new();
     if !summary.contrasts.is_empty() {
         let columns = [
@@ -184,14 +278,30 @@ pub(super) fn environment(run: &AbRun) -> String {
         ),
         ("parameters", model.parameters.to_string()),
         (
-            "bytes read per token (weights and scales)",
+            match run.metric {
+                Metric::Dispatch => "bytes read per dispatch (weights and scales)",
+                Metric::Decode | Metric::Prefill | Metric::SecondTurn => {
+                    "bytes read per token (weights and scales)"
+                }
+            },
             bytes(model.bytes_per_token),
         ),
+        match run.metric {
+            Metric::Dispatch => ("site", cell(&run.prompt.name)),
+            Metric::Decode | Metric::Prefill | Metric::SecondTurn => (
+                "prompt",
+                format!("{}, {} tokens", cell(&run.prompt.name), run.prompt.tokens),
+            ),
+        },
         (
-            "prompt",
-            format!("{}, {} tokens", cell(&run.prompt.name), run.prompt.tokens),
+            match run.metric {
+                Metric::Dispatch => "dispatches per element",
+                Metric::Decode | Metric::Prefill | Metric::SecondTurn => {
+                    "decoded tokens per element"
+                }
+            },
+            run.decode_tokens.to_string(),
         ),
-        ("decoded tokens per element", run.decode_tokens.to_string()),
         ("seed", run.seed.to_string()),
         ("budget", format!("{:.0} s of measuring", run.budget_s)),
         (
@@ -232,6 +342,18 @@ pub(super) fn environment(run: &AbRun) -> String {
         ("toolchain", cell(&env.toolchain)),
         ("started (UTC)", cell(&run.started_utc)),
     ];
+    let where_readable = [
+        ("clock policy", env.governor.as_ref().map(|v| cell(v))),
+        ("power", env.power.as_ref().map(|v| cell(v))),
+        ("container", env.container.as_ref().map(|v| cell(v))),
+        (
+            "load before the run (processes)",
+            env.load.map(|load| format!("{load:.2}")),
+        ),
+    ];
+    let readable = where_readable.into_iter();
+    let readable = readable.filter_map(|(what, value)| Some((what, value?)));
+    let lines = lines.into_iter().chain(readable);
     let mut out = head(&["", "value"], 2);
     for (what, value) in lines {
         out.push_str(&row(&[what.to_owned(), value]));
@@ -295,6 +417,9 @@ pub(super) fn notes(summary: &AbSummary) -> String {
     let scope = match summary.mode {
         Mode::Screening => {
             "screening: one process; not for publication. Blocks of one process share its conditions, so the interval is narrower than that of repeated processes"
+        }
+        Mode::Published => {
+            "published: every replicate ran in a process of its own, and the interval is over replicates; the looks, their error rate, the margin and the gates were written down before the first of them"
         }
     };
     let mut out = format!("- {scope}\n");

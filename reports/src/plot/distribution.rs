@@ -4,7 +4,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use results::journal::AbRun;
-use results::record::Arm;
+use results::record::{Arm, Metric};
 use results::stats::quartiles;
 use results::summary::Analysis;
 
@@ -17,7 +17,13 @@ const SPREAD: [i32; 7] = [0, 18, -12, 6, -18, 12, -6];
 pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     let mut arms = Vec::new();
     for &arm in run.run.timed() {
-        let values = analysis.ms_per_token(arm);
+        let scale = match run.run.metric {
+            Metric::Dispatch => 1e3,
+            Metric::Decode | Metric::Prefill | Metric::SecondTurn => 1.0,
+        };
+        let values: Vec<f64> = (analysis.ms_per_token(arm).into_iter())
+            .map(|ms| scale * ms)
+            .collect();
         if values.is_empty() {
             return Ok(None);
         }
@@ -31,10 +37,18 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         return Ok(None);
     };
     let title = format!(
-        "{}: time per token of every element, by arm",
-        run.run.model.honest_title()
+        "{}: time per {} of every element, by arm",
+        run.run.model.honest_title(),
+        run.run.metric.unit()
     );
-    let unit = format!("{} time per token (ms)", run.run.metric);
+    let time = match run.run.metric {
+        Metric::Dispatch => "us",
+        Metric::Decode | Metric::Prefill | Metric::SecondTurn => "ms",
+    };
+    let unit = match run.run.metric {
+        Metric::Dispatch => "time per dispatch (us)".to_owned(),
+        metric => format!("{metric} time per token (ms)"),
+    };
     let digits = decimals(hi - lo);
     // What fits below an arm, characters.
     let room = 72 / arms.len();
@@ -42,7 +56,9 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         let name = &run.run.plan(arm).name;
         match arm {
             Arm::Control => format!("A': {} (control)", shorten(name, room.saturating_sub(10))),
-            Arm::A | Arm::B | Arm::C | Arm::D => format!("{arm}: {}", shorten(name, room)),
+            Arm::A | Arm::B | Arm::C | Arm::D | Arm::Slowed => {
+                format!("{arm}: {}", shorten(name, room))
+            }
         }
     };
     page("distribution.svg", &title, &[], |area| {
@@ -84,7 +100,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
             let below = |down: i32| (px, py + down);
             area.draw_text(&caption(*arm), &text(15, HPos::Center), below(18))?;
             let numbers = format!(
-                "median {q2:.digits$} ms, {} elements",
+                "median {q2:.digits$} {time}, {} elements",
                 values.len(),
                 digits = digits.max(2)
             );
