@@ -68,6 +68,12 @@ pub fn render(variant: Variant, spec: &ModelSpec) -> Result<Shader, RenderError>
     shader(variant, text(Sources::embedded(), variant, spec)?)
 }
 
+/// What stands in front of a kernel's body: the model's constants, the uniform and the
+/// bindings.
+pub fn prelude(variant: Variant, spec: &ModelSpec) -> String {
+    prelude::render(variant, spec)
+}
+
 /// The text of one variant for one model, rendered from these sources and not
 /// validated.
 ///

@@ -121,5 +121,48 @@ pub fn environment() -> Environment {
         runtime_checks: "wgpu defaults: bounds checks and loop bounding on; workgroup memory not \
                          zeroed"
             .into(),
+        governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        power: power(),
+        container: container(),
+        load: load(),
     }
+}
+
+/// Average number of processes that ran in the last minute, where the system tells.
+pub fn load() -> Option<f64> {
+    first_line("/proc/loadavg")?.split(' ').next()?.parse().ok()
+}
+
+fn first_line(file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// `battery` where the machine runs on one, `mains` where a supply says that it does not.
+fn power() -> Option<String> {
+    let mut mains = false;
+    for supply in std::fs::read_dir("/sys/class/power_supply").ok()?.flatten() {
+        let read = |name: &str| first_line(supply.path().join(name).to_str()?);
+        match (read("type").as_deref(), read("status").as_deref()) {
+            (Some("Battery"), Some("Discharging")) => return Some("battery".into()),
+            (Some("Mains"), _) | (Some("Battery"), Some("Charging" | "Full")) => mains = true,
+            _ => {}
+        }
+    }
+    mains.then(|| "mains".into())
+}
+
+/// The kind of container that this process runs in, where it shows.
+fn container() -> Option<String> {
+    if std::path::Path::new("/.dockerenv").exists() {
+        return Some("docker".into());
+    }
+    if let Some(kind) = var("container").or_else(|| first_line("/run/systemd/container")) {
+        return Some(kind);
+    }
+    let groups = std::fs::read_to_string("/proc/1/cgroup").ok()?;
+    let known = ["kubepods", "docker", "lxc", "containerd"];
+    let kind = known.into_iter().find(|kind| groups.contains(kind))?;
+    Some(kind.into())
 }

@@ -27,3 +27,8 @@ pub fn waiting(waiting: bool) {
     WAITING.store(waiting, Ordering::Relaxed);
     ASKED.store(false, Ordering::Relaxed);
 }
+
+/// Asks for the end, as Ctrl-C does.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}

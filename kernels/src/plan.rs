@@ -185,6 +185,33 @@ impl Plan {
         })
     }
 
+    /// The plan with more work and the same results: products of the first layers are
+    /// dispatched twice, until weight bytes and dispatches both grew by `share` or every
+    /// layer is done. Only dispatches that overwrite their outputs are repeated.
+    #[must_use]
+    pub fn slowed(&self, share: f64) -> Self {
+        let totals = self.totals();
+        let bytes = share * totals.bytes_per_token as f64;
+        let dispatches = share * f64::from(totals.dispatches_per_token);
+        let (mut more_bytes, mut more) = (0, 0_u32);
+        let mut slowed = Self {
+            dispatches: Vec::with_capacity(2 * self.dispatches.len()),
+            ..self.clone()
+        };
+        for dispatch in &self.dispatches {
+            slowed.dispatches.push(dispatch.clone());
+            let enough = more_bytes as f64 >= bytes && f64::from(more) >= dispatches;
+            let in_place = dispatch.variant.bindings().any(|binding| binding.in_place);
+            let of_layer = dispatch.label.starts_with("layers.");
+            if of_layer && dispatch.weight_bytes > 0 && !in_place && !enough {
+                slowed.dispatches.push(dispatch.clone());
+                more_bytes += dispatch.weight_bytes;
+                more += 1;
+            }
+        }
+        slowed
+    }
+
     /// Number of dispatches.
     pub const fn dispatches_per_token(&self) -> u32 {
         self.dispatches.len() as u32

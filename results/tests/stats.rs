@@ -12,7 +12,9 @@ use results::stats::{
 use simulated::{Random, World};
 
 fn judged(world: &World) -> Judgement {
-    let blocks = blocks(&world.samples()).expect("valid samples").complete;
+    let blocks = blocks(&world.samples(), Arm::OF_ONE_FLAG)
+        .expect("valid samples")
+        .complete;
     let effect: Vec<f64> = blocks.iter().map(|b| b.log_ratio()).collect();
     let control: Vec<f64> = blocks.iter().map(|b| b.control_log_ratio()).collect();
     judge(&effect, &control, 0.02).expect("valid ratios")
@@ -27,7 +29,7 @@ fn verdicts(world: impl Fn(u64) -> World) -> [usize; 4] {
             Verdict::Faster => 0,
             Verdict::Slower => 1,
             Verdict::Equivalent => 2,
-            Verdict::Inconclusive => 3,
+            Verdict::Inconclusive | Verdict::Invalid => 3,
         }] += 1;
     }
     counts
@@ -239,7 +241,7 @@ fn broken_samples_are_errors() {
     let change = |at: usize, change: fn(&mut Sample)| {
         let mut samples = good.clone();
         change(&mut samples[at]);
-        blocks(&samples)
+        blocks(&samples, Arm::OF_ONE_FLAG)
     };
     let zero = change(3, |s| s.wall_ns = 0);
     assert!(matches!(zero, Err(StatsError::Time { .. })), "{zero:?}");
@@ -252,7 +254,7 @@ fn broken_samples_are_errors() {
     assert!(matches!(order, Err(StatsError::Order { .. })), "{order:?}");
     let mut gap = good.clone();
     gap.remove(5);
-    let gap = blocks(&gap);
+    let gap = blocks(&gap, Arm::OF_ONE_FLAG);
     assert!(
         matches!(
             gap,
@@ -267,7 +269,7 @@ fn broken_samples_are_errors() {
 
     let mut short = good.clone();
     short.truncate(good.len() - 2);
-    let short = blocks(&short).expect("an incomplete last block is dropped");
+    let short = blocks(&short, Arm::OF_ONE_FLAG).expect("an incomplete last block is dropped");
     assert_eq!(short.complete.len(), 11);
     assert!(
         short.dropped.is_some_and(|note| note.contains("4 of 6")),
@@ -318,7 +320,7 @@ proptest! {
             Verdict::Faster => Verdict::Slower,
             Verdict::Slower => Verdict::Faster,
             Verdict::Equivalent => Verdict::Equivalent,
-            Verdict::Inconclusive => Verdict::Inconclusive,
+            Verdict::Inconclusive | Verdict::Invalid => one,
         };
         prop_assert_eq!(mirror, other);
     }

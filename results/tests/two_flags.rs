@@ -13,7 +13,9 @@ use simulated::two_flags::{TwoFlags, two_flags_run};
 use simulated::{journal_text, lines, run};
 
 fn contrasts_of(world: &TwoFlags) -> [Contrast; 3] {
-    let blocks = blocks(&world.samples()).expect("valid samples").complete;
+    let blocks = blocks(&world.samples(), Arm::OF_TWO_FLAGS)
+        .expect("valid samples")
+        .complete;
     let contrasts = contrasts(&two_flags_run(), &blocks).expect("valid times");
     contrasts.try_into().expect("three of two flags")
 }
@@ -154,7 +156,7 @@ fn blocks_that_do_not_mirror_are_errors() {
     let mut samples = TwoFlags::new(1, 0.0, 0.0, 0.0).samples();
     samples.swap(0, 1);
     (samples[0].position, samples[1].position) = (0, 1);
-    let error = blocks(&samples).expect_err("the halves differ");
+    let error = blocks(&samples, Arm::OF_TWO_FLAGS).expect_err("the halves differ");
     assert!(
         matches!(error, StatsError::Order { block: 0, .. }),
         "{error:?}"
@@ -162,7 +164,7 @@ fn blocks_that_do_not_mirror_are_errors() {
     assert!(error.to_string().contains("A A' B C D once"), "{error}");
     let mut short = TwoFlags::new(1, 0.0, 0.0, 0.0).samples();
     short.truncate(short.len() - 3);
-    let short = blocks(&short).expect("an incomplete last block is dropped");
+    let short = blocks(&short, Arm::OF_TWO_FLAGS).expect("an incomplete last block is dropped");
     assert_eq!(short.complete.len(), 11, "complete blocks");
     assert!(
         short.dropped.is_some_and(|note| note.contains("7 of 10")),

@@ -31,7 +31,7 @@ impl Element {
         arm: &Arm,
         first: u32,
     ) -> Result<Self> {
-        match request.metric() {
+        match request.subject.metric {
             Metric::Decode => Self::decode(engine, request, arm, first),
             Metric::Prefill => {
                 let prompt = &request.prompt.ids;

@@ -1,17 +1,34 @@
 //! `ab`: what is compared, and the answer in lines.
 
 use super::{ModelArgs, answer, choices};
-use crate::{ab, device::Gpu, interrupt, model};
-use ::kernels::{Flag, models};
+use crate::{
+    ab::{self, ArmSettings, Subject, publish},
+    device::Gpu,
+    diff::Revision,
+    engine::Texts,
+    interrupt, model,
+};
+use ::kernels::{
+    Flag, Settings,
+    flag::{Choices, Metric},
+    models,
+};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use results::{stats::Kind, summary::ContrastSummary};
-use std::time::Duration;
+use results::{
+    stats::Kind,
+    summary::{ContrastSummary, PublishedSummary},
+};
+use std::{
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::Duration,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct AbArgs {
     /// The flag to compare
-    #[arg(long, required_unless_present = "flags")]
+    #[arg(long, required_unless_present_any = ["flags", "base", "resume"])]
     flag: Option<String>,
     /// Two flags: four arms, the effect of each flag and their interaction
     #[arg(
@@ -21,6 +38,9 @@ pub(super) struct AbArgs {
         conflicts_with_all = ["flag", "values"]
     )]
     flags: Vec<String>,
+    /// The kernels of this git revision against those of the working tree
+    #[arg(long, value_name = "REV", conflicts_with_all = ["flag", "flags", "values"])]
+    base: Option<String>,
     /// Both arms' values, A then B
     #[arg(long, value_name = "A,B")]
     values: Option<String>,
@@ -30,12 +50,32 @@ pub(super) struct AbArgs {
     /// Tokens decoded per element
     #[arg(long, default_value_t = 16)]
     tokens: usize,
-    /// Seconds of measuring
-    #[arg(long, default_value_t = 90.0, allow_negative_numbers = true)]
-    budget: f64,
+    /// Seconds of measuring; by default 90, and 3600 with --publish
+    #[arg(long, allow_negative_numbers = true)]
+    budget: Option<f64>,
     /// Margin of the verdict in percent
     #[arg(long, default_value_t = 2.0, allow_negative_numbers = true)]
     margin: f64,
+    /// Measure for publication: replicates in processes of their own, a slowed arm, a
+    /// sentinel, and looks after 5, 8 and 12 replicates
+    #[arg(long, conflicts_with = "flags")]
+    publish: bool,
+    /// With --publish: blocks of each replicate
+    #[arg(long, value_name = "N", default_value_t = 12, requires = "publish")]
+    blocks: u32,
+    /// Go on with a published run that was stopped
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with_all = ["flag", "flags", "base", "values", "with", "publish"]
+    )]
+    resume: Option<String>,
+    /// The journal, in a process that measures a part of a published run
+    #[arg(long, value_name = "FILE", hide = true, requires = "publish")]
+    journal: Option<PathBuf>,
+    /// The replicate, in a process that measures one
+    #[arg(long, value_name = "N", hide = true, requires = "journal")]
+    replicate: Option<u32>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -63,81 +103,241 @@ impl AbArgs {
         }
         Ok(flags)
     }
+
+    /// Refuses what is wrong before anything is opened.
+    fn require_sound(&self) -> Result<()> {
+        if self.tokens < 16 {
+            bail!(
+                "--tokens {}: an element decodes at least 16 tokens",
+                self.tokens
+            );
+        }
+        if let Some(budget) = self.budget.filter(|b| !(*b > 0.0 && *b <= 86_400.0)) {
+            bail!("--budget {budget}: expected seconds, above 0 and up to 86400");
+        }
+        if !(self.margin > 0.0 && self.margin < 100.0) {
+            bail!(
+                "--margin {}: expected percent, above 0 and below 100",
+                self.margin
+            );
+        }
+        if self.publish && self.margin * publish::SLOWED_MARGINS >= 100.0 {
+            bail!(
+                "--margin {}: a published run slows an arm by {} margins; expected below {:.0}",
+                self.margin,
+                publish::SLOWED_MARGINS,
+                100.0 / publish::SLOWED_MARGINS
+            );
+        }
+        if !(2..=1000).contains(&self.blocks) {
+            bail!("--blocks {}: expected 2 to 1000", self.blocks);
+        }
+        Ok(())
+    }
+
+    fn budget(&self) -> Duration {
+        let default = if self.publish { 3600.0 } else { 90.0 };
+        Duration::from_secs_f64(self.budget.unwrap_or(default))
+    }
+
+    /// What the arms differ in, and the arms.
+    fn compared(&self, gpu: &Gpu) -> Result<(Subject, Vec<ArmSettings>)> {
+        let with = choices(&self.with)?;
+        let (subject, mut arms) = match &self.base {
+            Some(base) => of_revision(gpu, base, &with)?,
+            None => self.of_flags(gpu, &with)?,
+        };
+        if self.publish {
+            let share = publish::SLOWED_MARGINS * self.margin / 100.0;
+            let baseline = &arms[0];
+            arms.push(ArmSettings {
+                name: format!("{} with {:.1} % more work", baseline.name, 100.0 * share),
+                slowed: share,
+                ..baseline.clone()
+            });
+        }
+        Ok((subject, arms))
+    }
+
+    fn of_flags(&self, gpu: &Gpu, with: &Choices) -> Result<(Subject, Vec<ArmSettings>)> {
+        let flags = self.flags()?;
+        let values = match &self.values {
+            None => None,
+            Some(text) => {
+                let (a, b) = text
+                    .split_once(',')
+                    .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
+                Some([flags[0].parse(a)?, flags[0].parse(b)?])
+            }
+        };
+        let changes: Vec<ab::Change> = flags
+            .into_iter()
+            .map(|flag| ab::Change {
+                flag,
+                values: values.unwrap_or_else(|| flag.arms(&gpu.features)),
+            })
+            .collect();
+        let arms = ab::arms(&changes, with, &gpu.features)?;
+        Ok((Subject::of(&changes), arms))
+    }
+}
+
+/// The kernels of a revision against those of this build.
+fn of_revision(gpu: &Gpu, base: &str, with: &Choices) -> Result<(Subject, Vec<ArmSettings>)> {
+    let revision = Revision::read(Path::new("."), base)?;
+    let commit = revision.commit.get(..12).unwrap_or(&revision.commit);
+    let settings = Settings::resolve(&gpu.features, with)?;
+    let arm = |name: String, texts| ArmSettings {
+        name,
+        settings: settings.clone(),
+        slowed: 0.0,
+        texts,
+    };
+    let arms = vec![
+        arm(
+            format!("kernels of {commit}"),
+            Texts::Revision(base.to_owned(), Rc::new(revision.sources)),
+        ),
+        arm("working tree".to_owned(), Texts::Build),
+    ];
+    let subject = Subject {
+        names: vec!["base".to_owned()],
+        metric: Metric::Decode,
+        excluded: vec![],
+    };
+    Ok((subject, arms))
 }
 
 pub(super) fn run(args: &AbArgs) -> Result<u8> {
-    let flags = args.flags()?;
-    let with = choices(&args.with)?;
-    if args.tokens < 16 {
-        bail!(
-            "--tokens {}: an element decodes at least 16 tokens",
-            args.tokens
-        );
+    if let Some(id) = &args.resume {
+        return resumed(args, id);
     }
-    if !(args.budget > 0.0 && args.budget <= 86_400.0) {
-        bail!(
-            "--budget {}: expected seconds, above 0 and up to 86400",
-            args.budget
-        );
+    args.require_sound()?;
+    // Unknown names are refused before a process is started or a device opened.
+    if args.base.is_none() {
+        args.flags()?;
     }
-    if !(args.margin > 0.0 && args.margin < 100.0) {
-        bail!(
-            "--margin {}: expected percent, above 0 and below 100",
-            args.margin
-        );
-    }
-    let values = match &args.values {
-        None => None,
-        Some(text) => {
-            let (a, b) = text
-                .split_once(',')
-                .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
-            Some([flags[0].parse(a)?, flags[0].parse(b)?])
-        }
-    };
+    choices(&args.with)?;
     models::find(args.model.id())?;
+    if args.publish && args.journal.is_none() {
+        return published(args);
+    }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let changes: Vec<ab::Change> = flags
-        .into_iter()
-        .map(|flag| ab::Change {
-            flag,
-            values: values.unwrap_or_else(|| flag.arms(&gpu.features)),
-        })
-        .collect();
-    let arms = ab::arms(&changes, &with, &gpu.features)?;
+    let (subject, arms) = args.compared(&gpu)?;
     // Weights of a named file or folder say themselves what model they are.
     if args.model.is_registered() {
         ab::require_difference(&models::find(args.model.id())?, &gpu.features, &arms)?;
     }
+    // Before the model takes the memory; a replicate has it from the journal.
+    let publish = match (&args.journal, args.replicate) {
+        (None, _) => None,
+        (Some(_), None) => Some(publish::Publishing {
+            arguments: arguments(),
+            blocks: args.blocks,
+            roof: publish::measured_roof(&gpu)?,
+        }),
+        (Some(journal), Some(_)) => Some(recorded(journal)?),
+    };
     let (weights, prompt) = args.model.load(args.tokens)?;
     eprintln!("{}", weights.provenance().title);
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
+    let id = args.journal.as_deref().and_then(Path::file_stem);
     let request = ab::Request {
-        changes: &changes,
+        subject,
         arms,
         prompt,
         tokens: args.tokens,
-        budget: Duration::from_secs_f64(args.budget),
+        budget: args.budget(),
         margin: args.margin / 100.0,
         seed: args.model.seed,
-        command: command_line(),
+        command: command_line(&arguments()),
+        publish,
+        id: id.map(|id| id.to_string_lossy().into_owned()),
         data_dir: &data_dir,
         reports_dir: &reports_dir,
     };
-    let outcome = ab::run(&gpu, &weights, &request)?;
-    answer(
-        args.model.json,
-        &outcome.summary,
-        &ab_text(&outcome, model::is_synthetic(&weights)),
-    )?;
+    match (&args.journal, args.replicate) {
+        (Some(journal), Some(index)) => {
+            let done = publish::replicate(&gpu, &weights, &request, journal, index)?;
+            // Not done and not wrong: interrupted.
+            Ok(u8::from(!done && !interrupt::asked()))
+        }
+        (Some(_), None) => Ok(u8::from(!publish::prepare(&gpu, &weights, &request)?)),
+        (None, _) => {
+            let outcome = ab::run(&gpu, &weights, &request)?;
+            told(args.model.json, &outcome, model::is_synthetic(&weights))
+        }
+    }
+}
+
+/// What a journal declares.
+fn recorded(journal: &Path) -> Result<publish::Publishing> {
+    let run = results::journal::AbRun::load(journal)?.run;
+    let declared = run.publish.context("expected a published run")?;
+    Ok(publish::Publishing {
+        arguments: declared.arguments,
+        blocks: declared.blocks,
+        roof: declared.roof,
+    })
+}
+
+/// Begins a published run and measures it.
+fn published(args: &AbArgs) -> Result<u8> {
+    let subject: Vec<String> = match (&args.base, &args.flag) {
+        (Some(_), _) => vec!["base".to_owned()],
+        (None, flag) => flag.iter().cloned().collect(),
+    };
+    interrupt::listen();
+    let [data_dir, reports_dir] = ab::folders();
+    let path = ab::next_journal(&data_dir, &reports_dir, &subject)?;
+    let words = ["--journal".to_owned(), path.display().to_string()];
+    let status = publish::child(&arguments(), &words)?;
+    // A journal that ended has a report, of a failed check.
+    if !path.exists() || status > 1 {
+        bail!("nothing was measured (status {status}); the reason is above");
+    }
+    measured(args, &path, &reports_dir)
+}
+
+/// Goes on with a published run.
+fn resumed(args: &AbArgs, id: &str) -> Result<u8> {
+    let [data_dir, reports_dir] = ab::folders();
+    let path = data_dir.join(format!("{id}.jsonl"));
+    if !path.exists() {
+        bail!(
+            "--resume {id}: there is no {}; `ls {}` lists runs",
+            path.display(),
+            data_dir.display()
+        );
+    }
+    interrupt::listen();
+    measured(args, &path, &reports_dir)
+}
+
+fn measured(args: &AbArgs, path: &Path, reports_dir: &Path) -> Result<u8> {
+    let budget = Duration::from_secs_f64(args.budget.unwrap_or(3600.0));
+    let outcome = publish::orchestrate(path, reports_dir, budget)?;
+    let synthetic = outcome.summary.weights == results::record::Weights::Synthetic;
+    told(args.model.json, &outcome, synthetic)
+}
+
+fn told(json: bool, outcome: &ab::Outcome, synthetic: bool) -> Result<u8> {
+    answer(json, &outcome.summary, &ab_text(outcome, synthetic))?;
     Ok(u8::from(!outcome.correct))
 }
 
+/// The words after the program, without those of a process that measures a part.
+fn arguments() -> Vec<String> {
+    let typed = std::env::args().skip(1);
+    typed
+        .take_while(|word| word != "--journal" && word != "--replicate")
+        .collect()
+}
+
 /// The command as a user would type it again.
-fn command_line() -> String {
-    let typed: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo xtask {}", typed.join(" "))
+fn command_line(arguments: &[String]) -> String {
+    format!("cargo xtask {}", arguments.join(" "))
 }
 
 fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
@@ -163,13 +363,13 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
     let verdict = s.verdict.map_or("no verdict".into(), |v| v.to_string());
     match (s.effect_pct, s.ci_pct, s.mde_pct) {
         (Some(effect), Some([low, high]), Some(mde)) => lines.push(format!(
-            "{verdict} (screening): {effect:+.2} % [{low:+.2}, {high:+.2}], margin {} %, minimum \
+            "{verdict} ({}): {effect:+.2} % [{low:+.2}, {high:+.2}], margin {} %, minimum \
              detectable effect {mde:.2} %, {} blocks",
-            s.margin_pct, s.blocks
+            s.mode, s.margin_pct, s.blocks
         )),
         _ if s.contrasts.is_empty() => lines.push(format!(
-            "{verdict} (screening), complete blocks: {}",
-            s.blocks
+            "{verdict} ({}), complete blocks: {}",
+            s.mode, s.blocks
         )),
         _ => lines.push(format!(
             "screening, margin {} %, complete blocks: {}",
@@ -180,6 +380,7 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
         lines.push(s.reason.clone());
         lines.push(s.more_time.clone());
     }
+    lines.extend(s.published.iter().map(published_text));
     lines.push(format!(
         "checks: {} passed, {} failed",
         s.checks.passed, s.checks.failed
@@ -204,4 +405,22 @@ fn contrast_text(contrast: &ContrastSummary) -> String {
         "{what} {}: {}{size}; {}; {}",
         contrast.of, contrast.verdict, contrast.reason, contrast.more_time
     )
+}
+
+fn published_text(published: &PublishedSummary) -> String {
+    let pct = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:+.2} %"));
+    let mut text = format!(
+        "{} replicates; slowed arm {} for {:.1} % more work; {} blocks broke a gate",
+        published.replicates,
+        pct(published.slowed_pct),
+        published.slowed_work_pct,
+        published.void_blocks
+    );
+    if let Some(share) = published.pct_of_roof {
+        text.push_str(&format!(
+            "; A reads {share:.1} % of the roof of {:.1} GB/s",
+            published.roof_gb_s
+        ));
+    }
+    text
 }

@@ -12,6 +12,7 @@ mod memory;
 mod prefill;
 mod program;
 mod rotation;
+mod texts;
 
 pub use capture::{Captured, every};
 pub use memory::{GUARD_BYTES, Memory};
@@ -22,12 +23,13 @@ pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
 pub use rotation::{Rotation, Turn};
+pub use texts::{Own, Texts};
 
 use crate::device::Gpu;
 use anyhow::{Context as _, Result, bail};
 use kept::Cache;
 use kernels::{
-    Phase, Plan, Settings,
+    Features, ModelSpec, Phase, Plan, Settings,
     plan::{chunk_positions, chunks},
 };
 use program::Pipelines;
@@ -54,6 +56,39 @@ pub struct Arm {
     pub decode: Program,
     /// A prompt.
     pub prefill: Prefill,
+}
+
+/// What an arm is made of.
+#[derive(Clone, Debug)]
+pub struct Making<'m> {
+    /// Every flag.
+    pub settings: &'m Settings,
+    /// Share of work that is done twice ([`Plan::slowed`]); 0 for none.
+    pub slowed: f64,
+    /// Where the kernels' texts come from.
+    pub texts: Texts,
+}
+
+impl<'m> Making<'m> {
+    /// From the texts of this build, nothing done twice.
+    pub const fn of(settings: &'m Settings) -> Self {
+        Self {
+            settings,
+            slowed: 0.0,
+            texts: Texts::Build,
+        }
+    }
+
+    /// The plan of a phase.
+    ///
+    /// # Errors
+    /// As [`Plan::build`].
+    pub fn plan(&self, spec: &ModelSpec, features: &Features, phase: Phase) -> Result<Plan> {
+        let plan = Plan::build(spec, self.settings, features, phase)?;
+        let mut plan = plan.slowed(self.slowed);
+        self.texts.adapt(&mut plan, features);
+        Ok(plan)
+    }
 }
 
 /// Decoded tokens of one submit: enough to hide the submit, few enough to stay
@@ -88,8 +123,20 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// When no plan can be made or a shader is refused.
     pub fn arm(&mut self, settings: &Settings) -> Result<Arm> {
-        let pipelines = self.pipelines.clone();
-        self.compiled(settings, pipelines)
+        self.compiled(&Making::of(settings), self.pipelines.clone())
+    }
+
+    /// As [`Self::arm`], with more work or from other texts.
+    ///
+    /// # Errors
+    /// As [`Self::arm`].
+    pub fn made(&mut self, making: &Making<'_>) -> Result<Arm> {
+        let pipelines = if making.texts.are_of_build() {
+            self.pipelines.clone()
+        } else {
+            Rc::new(RefCell::new(Pipelines::of(making.texts.clone())))
+        };
+        self.compiled(making, pipelines)
     }
 
     /// A choice of flags from pipelines of its own: the control, which shares no
@@ -97,16 +144,17 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// As [`Self::arm`].
-    pub fn control(&mut self, settings: &Settings) -> Result<Arm> {
-        self.compiled(settings, Rc::default())
+    pub fn control(&mut self, making: &Making<'_>) -> Result<Arm> {
+        let pipelines = Pipelines::of(making.texts.clone());
+        self.compiled(making, Rc::new(RefCell::new(pipelines)))
     }
 
-    fn compiled(&mut self, settings: &Settings, pipelines: Rc<RefCell<Pipelines>>) -> Result<Arm> {
+    fn compiled(&mut self, making: &Making<'_>, pipelines: Rc<RefCell<Pipelines>>) -> Result<Arm> {
         let spec = self.weights.spec();
-        let plan = |phase| Plan::build(spec, settings, &self.gpu.features, phase);
+        let plan = |phase| making.plan(spec, &self.gpu.features, phase);
         let decode = plan(Phase::Decode)?;
         // What differs between sizes of chunk: one token, a tile of four, and more.
-        let most = (settings.get("chunk").count() as usize).max(1);
+        let most = (making.settings.get("chunk").count() as usize).max(1);
         let prompts = [1, 4, most].into_iter().filter(|&tokens| tokens <= most);
         let prompts = prompts.map(|tokens| plan(Phase::Prefill { tokens, head: true }));
         for plan in std::iter::once(Ok(decode.clone())).chain(prompts) {
@@ -115,17 +163,19 @@ impl<'a> Engine<'a> {
         let mut made = pipelines.borrow_mut();
         let decode = Program::new(self.gpu, &self.memory, &mut made, spec, decode)?;
         drop(made);
-        let prefill = Prefill::new(settings, pipelines);
+        let prefill = Prefill::new(making, pipelines);
         self.prefill_program(&prefill, 1, true)?;
         Ok(Arm { decode, prefill })
     }
 
-    /// SHA-256 of the text of every shader that `programs` dispatch, by variant id.
-    pub fn shader_hashes(&self, programs: &[&Program]) -> BTreeMap<String, String> {
+    /// SHA-256 of the text of every shader that `programs` of an arm dispatch, by variant
+    /// id.
+    pub fn shader_hashes(&self, arm: &Arm, programs: &[&Program]) -> BTreeMap<String, String> {
+        let pipelines = arm.prefill.pipelines().borrow();
         programs
             .iter()
             .flat_map(|p| p.plan.variants())
-            .filter_map(|v| Some((v.id(), self.pipelines.borrow().sha256(v)?.to_owned())))
+            .filter_map(|v| Some((v.id(), pipelines.sha256(v)?.to_owned())))
             .collect()
     }
 

@@ -1,13 +1,13 @@
 //! Prompts: in chunks of many tokens or token by token, as the flag `chunk` says.
 
 use super::{
-    Engine, Program,
+    Engine, Making, Program, Texts,
     kept::{Cache, shared},
     nanos,
     program::Pipelines,
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use kernels::{Phase, Plan, Settings, plan::chunks};
+use kernels::{Phase, Settings, plan::chunks};
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instant};
 
 /// How one choice of flags runs a prompt: a program for each size of chunk, made when
@@ -16,6 +16,9 @@ use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instan
 pub struct Prefill {
     settings: Settings,
     pipelines: Rc<RefCell<Pipelines>>,
+    /// As of [`Making`].
+    slowed: f64,
+    texts: Texts,
     /// By tokens, and whether the head runs.
     programs: RefCell<BTreeMap<(usize, bool), Rc<Program>>>,
 }
@@ -38,10 +41,12 @@ pub struct Prefilled {
 }
 
 impl Prefill {
-    pub(super) fn new(settings: &Settings, pipelines: Rc<RefCell<Pipelines>>) -> Self {
+    pub(super) fn new(making: &Making<'_>, pipelines: Rc<RefCell<Pipelines>>) -> Self {
         Self {
-            settings: settings.clone(),
+            settings: making.settings.clone(),
             pipelines,
+            slowed: making.slowed,
+            texts: making.texts.clone(),
             programs: RefCell::default(),
         }
     }
@@ -92,7 +97,12 @@ impl Engine<'_> {
         }
         let phase = Phase::Prefill { tokens, head };
         let spec = self.weights.spec();
-        let plan = Plan::build(spec, &prefill.settings, &self.gpu.features, phase)?;
+        let making = Making {
+            settings: &prefill.settings,
+            slowed: prefill.slowed,
+            texts: prefill.texts.clone(),
+        };
+        let plan = making.plan(spec, &self.gpu.features, phase)?;
         let mut pipelines = prefill.pipelines.borrow_mut();
         let program = Program::new(self.gpu, &self.memory, &mut pipelines, spec, plan)?;
         let program = Rc::new(program);

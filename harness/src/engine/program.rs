@@ -1,6 +1,6 @@
 //! A plan with its pipelines and bind groups, ready to be recorded.
 
-use super::memory::Memory;
+use super::{memory::Memory, texts::Texts};
 use crate::device::Gpu;
 use anyhow::Result;
 use generators::Shader;
@@ -17,6 +17,7 @@ const UNIFORM_STRIDE: u64 = 256;
 /// Compiled shaders by variant; one model's.
 #[derive(Debug, Default)]
 pub(super) struct Pipelines {
+    texts: Texts,
     made: BTreeMap<Variant, Pipeline>,
 }
 
@@ -32,6 +33,13 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipelines {
+    pub(super) const fn of(texts: Texts) -> Self {
+        Self {
+            texts,
+            made: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn sha256(&self, variant: Variant) -> Option<&str> {
         self.made.get(&variant).map(|p| p.sha256.as_str())
     }
@@ -45,7 +53,7 @@ impl Pipelines {
         match self.made.entry(variant) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
-                let shader = generators::render(variant, spec)?;
+                let shader = self.texts.render(variant, spec)?;
                 Ok(place.insert(compile(gpu, &shader)?))
             }
         }

@@ -21,6 +21,32 @@ fn plan_of(spec: &ModelSpec, choices: &[&str], features: &Features) -> Result<Pl
 }
 
 #[test]
+fn a_slowed_plan_reads_and_dispatches_more_and_overwrites_only() {
+    let spec = models::find("phi3-mini").expect("registered");
+    let settings =
+        Settings::resolve(&Features::PUBLISHED, &flag::Choices::new()).expect("defaults");
+    let plan = Plan::build(&spec, &settings, &Features::PUBLISHED, Phase::Decode).expect("a plan");
+    let slowed = plan.slowed(0.06);
+    let (plain, more) = (plan.totals(), slowed.totals());
+    let grown = |after: f64, before: f64| after / before - 1.0;
+    let bytes = grown(more.bytes_per_token as f64, plain.bytes_per_token as f64);
+    let dispatches = grown(
+        f64::from(more.dispatches_per_token),
+        f64::from(plain.dispatches_per_token),
+    );
+    assert!((0.06..0.2).contains(&bytes), "bytes grew by {bytes}");
+    assert!(
+        (0.06..0.08).contains(&dispatches),
+        "dispatches grew by {dispatches}"
+    );
+    for pair in slowed.dispatches.windows(2).filter(|p| p[0] == p[1]) {
+        let in_place = pair[0].variant.bindings().any(|b| b.in_place);
+        assert!(!in_place, "{} is repeated", pair[0].label);
+    }
+    assert_eq!(plan.slowed(0.0), plan, "no more work");
+}
+
+#[test]
 fn published_dispatch_totals() {
     for (model, choices, expected) in [
         ("phi3-mini", &[][..], 260),

@@ -15,6 +15,7 @@ pub(super) fn page(run: &AbRun, summary: &AbSummary, pictures: &[&str]) -> Strin
         show(pictures, summary),
         format!("## Arms\n\n{}", sections::arms(run, summary)),
         format!("## Statistics\n\n{}", sections::statistics(summary)),
+        sections::published(summary),
         format!("## Correctness\n\n{}", correctness::table(&run.checks)),
         format!("## Environment\n\n{}", sections::environment(run)),
         format!("## Shaders\n\n{}", sections::shaders(run)),
@@ -36,7 +37,8 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
         (Some(verdict), Some(effect)) => {
             let interval = summary.ci_pct.map_or_else(String::new, |[lo, hi]| {
                 format!(
-                    " (95 % interval {} to {})",
+                    " ({} % interval {} to {})",
+                    sections::level(summary),
                     signed_pct(lo, 2),
                     signed_pct(hi, 2)
                 )
@@ -48,7 +50,7 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
             };
             let word = match verdict {
                 Verdict::Faster | Verdict::Slower | Verdict::Equivalent => "takes",
-                Verdict::Inconclusive => "seems to take",
+                Verdict::Inconclusive | Verdict::Invalid => "seems to take",
             };
             format!(
                 "`{}` {word} {size} {} time per token than `{}`{interval}. **{verdict}**: {}.",

@@ -89,6 +89,70 @@ const ONE_FLAG: [&str; 5] = [
     "what more time would resolve",
 ];
 
+/// Confidence of the verdict's interval, percent, as it is printed.
+pub(super) fn level(summary: &AbSummary) -> String {
+    let level = format!("{:.1}", summary.ci_level_pct.unwrap_or(95.0));
+    level.strip_suffix(".0").unwrap_or(&level).to_owned()
+}
+
+/// Replicates, the slowed arm and the gates of a published run.
+pub(super) fn published(summary: &AbSummary) -> String {
+    let Some(published) = &summary.published else {
+        return String::new();
+    };
+    let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
+    let interval = |ci: Option<[f64; 2]>| {
+        or_none(ci, |[lo, hi]| {
+            format!("{} to {}", signed_pct(lo, 2), signed_pct(hi, 2))
+        })
+    };
+    let looks: Vec<String> = published.looks.iter().map(u32::to_string).collect();
+    let effects: Vec<String> = (published.replicate_effects_pct.iter())
+        .map(|&effect| signed_pct(effect, 2))
+        .collect();
+    let lines = [
+        ("replicates", published.replicates.to_string()),
+        ("looks, declared beforehand", looks.join(", ")),
+        ("effect of each replicate", effects.join(", ")),
+        ("slowed arm, effect", pct(published.slowed_pct)),
+        ("slowed arm, interval", interval(published.slowed_ci_pct)),
+        (
+            "slowed arm, weight bytes read more",
+            signed_pct(published.slowed_work_pct, 2),
+        ),
+        (
+            "sensitivity: effect with a tenth of the blocks cut off at both ends",
+            pct(published.trimmed_pct),
+        ),
+        (
+            "95 % signed-rank interval of all blocks as if independent (narrower in scope)",
+            interval(published.within_ci_pct),
+        ),
+        (
+            "blocks that broke a gate, left out",
+            published.void_blocks.to_string(),
+        ),
+        (
+            "weights read by A, share of the read roof",
+            or_none(published.pct_of_roof, |share| {
+                format!("{share:.1} % of {:.1} GB/s", published.roof_gb_s)
+            }),
+        ),
+    ];
+    let mut out = "## Replicates and gates\n\n".to_owned();
+    out.push_str(&head(&["", "value"], 2));
+    for (what, value) in lines {
+        out.push_str(&row(&[what.to_owned(), value]));
+    }
+    if !published.gates.is_empty() {
+        out.push('\n');
+    }
+    for gate in &published.gates {
+        let _ = writeln!(out, "- {}", cell(gate));
+    }
+    out
+}
+
 /// What the blocks say.
 pub(super) fn statistics(summary: &AbSummary) -> String {
     let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
@@ -232,6 +296,18 @@ pub(super) fn environment(run: &AbRun) -> String {
         ("toolchain", cell(&env.toolchain)),
         ("started (UTC)", cell(&run.started_utc)),
     ];
+    let where_readable = [
+        ("clock policy", env.governor.as_ref().map(|v| cell(v))),
+        ("power", env.power.as_ref().map(|v| cell(v))),
+        ("container", env.container.as_ref().map(|v| cell(v))),
+        (
+            "load before the run (processes)",
+            env.load.map(|load| format!("{load:.2}")),
+        ),
+    ];
+    let readable = where_readable.into_iter();
+    let readable = readable.filter_map(|(what, value)| Some((what, value?)));
+    let lines = lines.into_iter().chain(readable);
     let mut out = head(&["", "value"], 2);
     for (what, value) in lines {
         out.push_str(&row(&[what.to_owned(), value]));
@@ -295,6 +371,9 @@ pub(super) fn notes(summary: &AbSummary) -> String {
     let scope = match summary.mode {
         Mode::Screening => {
             "screening: one process; not for publication. Blocks of one process share its conditions, so the interval is narrower than that of repeated processes"
+        }
+        Mode::Published => {
+            "published: every replicate ran in a process of its own, and the interval is over replicates; the looks, their error rate, the margin and the gates were written down before the first of them"
         }
     };
     let mut out = format!("- {scope}\n");

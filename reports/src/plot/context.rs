@@ -131,7 +131,7 @@ fn settled(mut series: Vec<(Arm, Series)>) -> Vec<(Arm, Series)> {
 fn aside(arm: Arm) -> i32 {
     match arm {
         Arm::A => -4,
-        Arm::Control => 0,
+        Arm::Control | Arm::Slowed => 0,
         Arm::B => 4,
         Arm::C => -12,
         Arm::D => 12,

@@ -42,7 +42,9 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         let name = &run.run.plan(arm).name;
         match arm {
             Arm::Control => format!("A': {} (control)", shorten(name, room.saturating_sub(10))),
-            Arm::A | Arm::B | Arm::C | Arm::D => format!("{arm}: {}", shorten(name, room)),
+            Arm::A | Arm::B | Arm::C | Arm::D | Arm::Slowed => {
+                format!("{arm}: {}", shorten(name, room))
+            }
         }
     };
     page("distribution.svg", &title, &[], |area| {

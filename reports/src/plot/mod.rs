@@ -52,7 +52,7 @@ fn look(arm: Arm) -> (RGBColor, Marker) {
         Arm::A => (RGBColor(0x00, 0x72, 0xb2), Marker::Circle),
         Arm::Control => (RGBColor(0x00, 0x9e, 0x73), Marker::Triangle),
         Arm::B => (RGBColor(0xd5, 0x5e, 0x00), Marker::Square),
-        Arm::C => (RGBColor(0xcc, 0x79, 0xa7), Marker::Diamond),
+        Arm::C | Arm::Slowed => (RGBColor(0xcc, 0x79, 0xa7), Marker::Diamond),
         Arm::D => (RGBColor(0x22, 0x22, 0x22), Marker::Bar),
     }
 }

@@ -4,7 +4,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use results::journal::AbRun;
-use results::record::Arm;
+use results::record::{Arm, Mode};
 use results::stats::{Contrast, Kind, percent};
 use results::summary::{Analysis, signed_pct};
 
@@ -34,7 +34,12 @@ pub(crate) fn draw(
         .map(|b| percent(b.control_log_ratio()))
         .collect();
     let centre = percent(effect.centre);
-    let band = effect.ci95.map(|ci| (percent(ci.lo), percent(ci.hi)));
+    let band = effect.ci.map(|ci| (percent(ci.lo), percent(ci.hi)));
+    let level = effect.ci.map_or_else(String::new, |ci| ci.named_level());
+    let estimator = match run.run.mode {
+        Mode::Screening => "Hodges\u{2013}Lehmann",
+        Mode::Published => "mean of replicates",
+    };
     let margins = [percent(-judgement.margin), percent(judgement.margin)];
 
     let shown = change
@@ -77,14 +82,14 @@ pub(crate) fn draw(
         ),
         (
             Key::Line(effect_colour),
-            format!("Hodges\u{2013}Lehmann {}", signed_pct(centre, 2)),
+            format!("{estimator} {}", signed_pct(centre, 2)),
         ),
     ];
     if let Some((lo, hi)) = band {
         legend.push((
             Key::Band(effect_colour),
             format!(
-                "95 % interval {} to {}",
+                "{level} % interval {} to {}",
                 signed_pct(lo, 2),
                 signed_pct(hi, 2)
             ),

@@ -8,7 +8,7 @@ mod writer;
 
 pub use collection::{Journal, journals};
 pub use name::next_run_id;
-pub use reader::AbRun;
+pub use reader::{AbRun, Measured};
 pub use writer::JournalWriter;
 
 use std::path::PathBuf;

@@ -7,7 +7,22 @@ use serde_json::Value;
 
 use super::JournalError;
 use super::writer::admit_after_run;
-use crate::record::{Check, Context, End, Line, Prefill, Run, SCHEMA, Sample, Status};
+use crate::record::{
+    Check, Context, End, Line, Mode, Prefill, Replicate, ReplicateEnd, Run, SCHEMA, Sample,
+    Sentinel, Status,
+};
+
+/// A complete replicate of a published run. Its samples are those of its blocks,
+/// `index * blocks` and on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// How it began.
+    pub begin: Replicate,
+    /// The sentinel after each of its blocks.
+    pub sentinels: Vec<Sentinel>,
+    /// How it ended.
+    pub end: ReplicateEnd,
+}
 
 /// An A/B run as its journal tells it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +39,8 @@ pub struct AbRun {
     pub samples: Vec<Sample>,
     /// The sweep of time per token against context length.
     pub context: Vec<Context>,
+    /// Complete replicates of a published run, by index.
+    pub replicates: Vec<Measured>,
     /// How the run ended; absent after a kill.
     pub end: Option<End>,
     /// What the reader had to do to read it (a torn last line dropped).
@@ -46,6 +63,12 @@ impl AbRun {
             cause,
         })?;
         Self::parse(path, &bytes)
+    }
+
+    /// The number of the replicate that a block belongs to, in a published run.
+    pub fn replicate_of(&self, block: u32) -> Option<usize> {
+        let publish = self.run.publish.as_ref()?;
+        Some((block / publish.blocks) as usize)
     }
 
     /// Whether it was stopped, or killed, before the first timed element.
@@ -117,18 +140,95 @@ impl AbRun {
             prefills: Vec::new(),
             samples: Vec::new(),
             context: Vec::new(),
+            replicates: Vec::new(),
             end: None,
             notes,
         };
+        let mut open = None;
         for (number, line) in lines {
             loaded
-                .take(line)
+                .take(line, &mut open)
                 .map_err(|problem| malformed(number, problem))?;
+        }
+        if let Some(open) = open {
+            loaded.drop_incomplete(open);
         }
         Ok(loaded)
     }
 
-    fn take(&mut self, line: Line) -> Result<(), String> {
+    /// Leaves a replicate without its end out.
+    fn drop_incomplete(&mut self, open: Open) {
+        self.checks.truncate(open.checks);
+        self.samples.truncate(open.samples);
+        self.prefills.truncate(open.prefills);
+        self.notes.push(format!(
+            "replicate {} was stopped before its end and is left out",
+            open.begin.index
+        ));
+    }
+
+    /// Takes a line of a replicate; gives back any other.
+    fn take_of_replicate(
+        &mut self,
+        line: Line,
+        open: &mut Option<Open>,
+    ) -> Result<Option<Line>, String> {
+        let published = self.run.mode == Mode::Published;
+        match (line, open.as_mut()) {
+            (Line::Replicate(_) | Line::Sentinel(_) | Line::ReplicateEnd(_), _) if !published => {
+                Err("a line of a replicate, which a run that is not published has not".to_owned())
+            }
+            (Line::Replicate(begin), _) => {
+                if let Some(killed) = open.take() {
+                    self.drop_incomplete(killed);
+                }
+                let next = self.replicates.len();
+                if begin.index as usize != next {
+                    return Err(format!(
+                        "expected replicate {next}, found replicate {}",
+                        begin.index
+                    ));
+                }
+                *open = Some(Open {
+                    begin,
+                    sentinels: Vec::new(),
+                    checks: self.checks.len(),
+                    samples: self.samples.len(),
+                    prefills: self.prefills.len(),
+                });
+                Ok(None)
+            }
+            (Line::Sentinel(sentinel), Some(open)) => {
+                open.sentinels.push(sentinel);
+                Ok(None)
+            }
+            (Line::ReplicateEnd(end), Some(_)) => {
+                if let Some(done) = open.take() {
+                    if end.index != done.begin.index {
+                        return Err(format!(
+                            "the end of replicate {} in replicate {}",
+                            end.index, done.begin.index
+                        ));
+                    }
+                    self.replicates.push(Measured {
+                        begin: done.begin,
+                        sentinels: done.sentinels,
+                        end,
+                    });
+                }
+                Ok(None)
+            }
+            (Line::Sentinel(_) | Line::ReplicateEnd(_), None) => {
+                Err("a line of a replicate outside any".to_owned())
+            }
+            (Line::Sample(_), None) if published => {
+                Err("a sample outside any replicate of a published run".to_owned())
+            }
+            (line, _) => Ok(Some(line)),
+        }
+    }
+
+    fn take(&mut self, line: Line, open: &mut Option<Open>) -> Result<(), String> {
         if self.end.is_some() {
             return Err("a line after the `end` line".to_owned());
         }
@@ -139,8 +239,11 @@ impl AbRun {
                 self.run.arms.len()
             ));
         }
+        let Some(line) = self.take_of_replicate(line, open)? else {
+            return Ok(());
+        };
         match line {
-            Line::Run(_) => {}
+            Line::Run(_) | Line::Replicate(_) | Line::Sentinel(_) | Line::ReplicateEnd(_) => {}
             Line::Check(check) => self.checks.push(check),
             Line::Prefill(prefill) => self.prefills.push(prefill),
             Line::Sample(sample) => self.samples.push(sample),
@@ -149,6 +252,15 @@ impl AbRun {
         }
         Ok(())
     }
+}
+
+/// A replicate whose end was not read yet, and what was read before it.
+struct Open {
+    begin: Replicate,
+    sentinels: Vec<Sentinel>,
+    checks: usize,
+    samples: usize,
+    prefills: usize,
 }
 
 /// The whole lines, and what stands after the last newline, if anything.

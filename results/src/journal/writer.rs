@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::JournalError;
+use super::{AbRun, JournalError};
 use crate::record::{Arm, Line, Run};
 
 /// Appends lines to a new journal.
@@ -61,6 +61,44 @@ impl JournalWriter {
         Ok(writer)
     }
 
+    /// Opens the journal of a run that has not ended, to go on. A torn last line, of a
+    /// process that was killed while it wrote, is cut off.
+    ///
+    /// # Errors
+    /// The run has ended, the journal cannot be read ([`AbRun::load`]), or the file
+    /// system refuses.
+    pub fn reopen(path: &Path) -> Result<Self, JournalError> {
+        let io = |action| {
+            move |cause| JournalError::Io {
+                path: path.to_owned(),
+                action,
+                cause,
+            }
+        };
+        if AbRun::load(path)?.end.is_some() {
+            return Err(JournalError::Refused {
+                path: path.to_owned(),
+                problem: "the journal already has its `end` line".to_owned(),
+            });
+        }
+        let bytes = fs::read(path).map_err(io("reading the journal"))?;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(io("opening the journal"))?;
+        let whole = whole_lines(&bytes);
+        if whole < bytes.len() {
+            file.set_len(whole as u64)
+                .and_then(|()| file.flush())
+                .map_err(io("cutting off a torn line"))?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            ended: false,
+        })
+    }
+
     /// Appends one line.
     ///
     /// # Errors
@@ -105,6 +143,22 @@ impl JournalWriter {
     }
 }
 
+/// Bytes of the lines that are whole and JSON.
+fn whole_lines(bytes: &[u8]) -> usize {
+    let end = bytes
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let last = bytes[..end.saturating_sub(1)]
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
+    match serde_json::from_slice::<serde_json::Value>(&bytes[last..end]) {
+        Ok(_) => end,
+        Err(_) => last,
+    }
+}
+
 /// What a line after the first must fulfil; the reader asks the same.
 ///
 /// A sample's own time is judged with the statistics, where the message can say
@@ -124,7 +178,8 @@ pub(super) fn admit_after_run(line: &Line) -> Result<(), String> {
             Err("a `context` line of arm A'; the sweep is of arms A and B only".to_owned())
         }
         Line::Context(context) => timed("context", context.tokens, context.wall_ns),
-        Line::End(_) => Ok(()),
+        Line::Sentinel(sentinel) => timed("sentinel", 1, sentinel.wall_ns),
+        Line::Replicate(_) | Line::ReplicateEnd(_) | Line::End(_) => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The lines after the first: checks, timed work, and the end.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub enum Arm {
     /// Both flags' changes.
     #[serde(rename = "D")]
     D,
+    /// The baseline with more work, by count: what a published run must be able to see.
+    #[serde(rename = "S")]
+    Slowed,
 }
 
 impl Arm {
@@ -31,13 +35,15 @@ impl Arm {
     pub const OF_ONE_FLAG: &[Self] = &[Self::A, Self::Control, Self::B];
     /// The arms of an A/B of two flags.
     pub const OF_TWO_FLAGS: &[Self] = &[Self::A, Self::Control, Self::B, Self::C, Self::D];
+    /// The arms of a published A/B.
+    pub const OF_PUBLISHED: &[Self] = &[Self::A, Self::Control, Self::B, Self::Slowed];
 
     /// Place of its plan in [`super::Run::arms`].
     pub const fn plan(self) -> usize {
         match self {
             Self::A | Self::Control => 0,
             Self::B => 1,
-            Self::C => 2,
+            Self::C | Self::Slowed => 2,
             Self::D => 3,
         }
     }
@@ -51,6 +57,7 @@ impl fmt::Display for Arm {
             Self::B => "B",
             Self::C => "C",
             Self::D => "D",
+            Self::Slowed => "S",
         })
     }
 }
@@ -173,6 +180,45 @@ pub struct Context {
     pub context: u32,
     /// Tokens processed.
     pub tokens: u32,
+    /// Wall time, nanoseconds.
+    pub wall_ns: u64,
+}
+
+/// The begin of a replicate of a published run: a fresh process with a device and
+/// pipelines of its own. A replicate without its end, of a process that was killed,
+/// counts for nothing; the next line of the same index is made in its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replicate {
+    /// Its number, from 0. It measures the blocks `index * blocks` and on.
+    pub index: u32,
+    /// Seed of the order in which its arms were made and of its blocks.
+    pub seed: u64,
+    /// The order in which its arms were made.
+    pub made: Vec<Arm>,
+    /// Load of the machine before it: the average number of processes that ran in the
+    /// last minute; absent where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+}
+
+/// The end of a replicate that measured all its blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicateEnd {
+    /// Its number.
+    pub index: u32,
+    /// SHA-256 of the tokens that every element of an arm made; the same in every
+    /// replicate.
+    pub tokens_sha256: BTreeMap<Arm, String>,
+}
+
+/// One timing of the sentinel, a fixed kernel that no flag changes, after a block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sentinel {
+    /// The block.
+    pub block: u32,
     /// Wall time, nanoseconds.
     pub wall_ns: u64,
 }

@@ -9,8 +9,12 @@ mod float;
 mod lines;
 mod run;
 
-pub use lines::{Arm, Check, Context, End, Prefill, Sample, Span, Status};
-pub use run::{Adapter, ArmPlan, Environment, Metric, Mode, Model, Prompt, Run, Weights};
+pub use lines::{
+    Arm, Check, Context, End, Prefill, Replicate, ReplicateEnd, Sample, Sentinel, Span, Status,
+};
+pub use run::{
+    Adapter, ArmPlan, Environment, Metric, Mode, Model, Prompt, Publish, Roof, Run, Weights,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +36,12 @@ pub enum Line {
     Sample(Sample),
     /// One point of the sweep of time per token against context length.
     Context(Context),
+    /// The begin of a replicate of a published run.
+    Replicate(Replicate),
+    /// The sentinel after a block of a published run.
+    Sentinel(Sentinel),
+    /// The end of a replicate of a published run.
+    ReplicateEnd(ReplicateEnd),
     /// How the run ended: always the last line; absent after a kill.
     End(End),
 }
@@ -40,7 +50,11 @@ impl Line {
     /// The arm that it is about.
     pub const fn arm(&self) -> Option<Arm> {
         match self {
-            Self::Run(_) | Self::End(_) => None,
+            Self::Run(_)
+            | Self::End(_)
+            | Self::Replicate(_)
+            | Self::Sentinel(_)
+            | Self::ReplicateEnd(_) => None,
             Self::Check(check) => Some(check.arm),
             Self::Prefill(prefill) => Some(prefill.arm),
             Self::Sample(sample) => Some(sample.arm),

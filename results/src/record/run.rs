@@ -46,8 +46,12 @@ pub struct Run {
     /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %.
     pub margin: f64,
     /// What the arms run: A, the baseline, and B; of two flags A, B, C and D, the
-    /// baseline, each change alone, and both.
+    /// baseline, each change alone, and both; of a published run A, B and S, the
+    /// baseline slowed.
     pub arms: Vec<ArmPlan>,
+    /// What a published run declares before it measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish: Option<Publish>,
     /// Flags that the flag under test excludes; they are off in both arms.
     pub excluded: Vec<String>,
     /// Anything that a reader of the result must know.
@@ -61,14 +65,50 @@ pub enum Mode {
     /// One process, blocks of six elements: good for choosing what to measure
     /// properly, not for publication.
     Screening,
+    /// Replicates in fresh processes, with a slowed arm and a sentinel; it stops at looks
+    /// that were declared beforehand.
+    Published,
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Screening => "screening",
+            Self::Published => "published",
         })
     }
+}
+
+/// What a published run declares before it measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publish {
+    /// The words of the command line after the program, with which a stopped run goes on.
+    pub arguments: Vec<String>,
+    /// Blocks of each replicate.
+    pub blocks: u32,
+    /// Numbers of replicates at which the record is judged, ascending.
+    pub looks: Vec<u32>,
+    /// Error rate of each look, two-sided.
+    pub alpha: f64,
+    /// A block counts only where the sentinel after it is within this of the median of
+    /// its replicate, a log ratio.
+    pub sentinel_limit: f64,
+    /// Weight bytes that the slowed arm reads more than the baseline, as a share of the
+    /// baseline's.
+    pub slowed_share: f64,
+    /// The adapter's bounds as measured before the first replicate.
+    pub roof: Roof,
+}
+
+/// What an adapter can do at most, as measured there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Roof {
+    /// Bytes that it reads, GB/s (10^9).
+    pub read_gb_s: f64,
+    /// A dispatch that waits for the one before, microseconds.
+    pub dispatch_us: f64,
 }
 
 /// The quantity that the verdict is about.
@@ -174,7 +214,7 @@ pub struct Adapter {
 }
 
 /// The machine and the build.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     /// Operating system and release.
@@ -193,6 +233,18 @@ pub struct Environment {
     pub toolchain: String,
     /// Which run-time checks the shader compiler put into the kernels.
     pub runtime_checks: String,
+    /// Policy of the processor's clock, `performance` for instance, where readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// `mains` or `battery`, where readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<String>,
+    /// Kind of container that the process runs in, where it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Average number of processes that ran in the minute before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
 }
 
 /// The prompt that both arms saw.
@@ -260,9 +312,23 @@ impl Run {
                 self.prompt.tokens, self.decode_tokens
             ));
         }
-        if self.arms.len() != 2 && self.flags().is_none() {
+        let expected = match (&self.publish, self.mode) {
+            (Some(publish), Mode::Published) => {
+                publish.validate()?;
+                (self.arms.len() != 3).then_some("three arms of a published run")
+            }
+            (None, Mode::Screening) if self.arms.len() == 2 || self.flags().is_some() => None,
+            (None, Mode::Screening) => Some("two arms, or four of two flags"),
+            (Some(_), Mode::Screening) | (None, Mode::Published) => {
+                return Err(format!(
+                    "mode {}: expected `publish` in a published run and in no other",
+                    self.mode
+                ));
+            }
+        };
+        if let Some(expected) = expected {
             return Err(format!(
-                "expected two arms, or four of two flags, found {} of {}",
+                "expected {expected}, found {} of {}",
                 self.arms.len(),
                 self.flag
             ));
@@ -291,9 +357,10 @@ impl Run {
 
     /// What is timed, in the order of tables and plots.
     pub fn timed(&self) -> &'static [Arm] {
-        match self.flags() {
-            None => Arm::OF_ONE_FLAG,
-            Some(_) => Arm::OF_TWO_FLAGS,
+        match (self.mode, self.flags()) {
+            (Mode::Published, _) => Arm::OF_PUBLISHED,
+            (Mode::Screening, None) => Arm::OF_ONE_FLAG,
+            (Mode::Screening, Some(_)) => Arm::OF_TWO_FLAGS,
         }
     }
 
@@ -309,6 +376,42 @@ impl Run {
     /// For an arm that the run has not; the reader admits no line of one.
     pub fn plan(&self, arm: Arm) -> &ArmPlan {
         &self.arms[arm.plan()]
+    }
+}
+
+impl Publish {
+    fn validate(&self) -> Result<(), String> {
+        let ascending = self.looks.windows(2).all(|pair| pair[0] < pair[1]);
+        let fewest = self.looks.first().copied().unwrap_or(0);
+        if self.blocks == 0 || fewest < 2 || !ascending {
+            return Err(format!(
+                "publish: expected at least 1 block, and looks from 2 replicates on, ascending; \
+                 found {} blocks and looks at {:?}",
+                self.blocks, self.looks
+            ));
+        }
+        let share = |what: &str, value: f64| {
+            if value > 0.0 && value < 1.0 {
+                Ok(())
+            } else {
+                Err(format!(
+                    "publish.{what}: expected a value above 0 and below 1, found {value}"
+                ))
+            }
+        };
+        share("alpha", self.alpha)?;
+        share("sentinel_limit", self.sentinel_limit)?;
+        share("slowed_share", self.slowed_share)?;
+        let Roof {
+            read_gb_s,
+            dispatch_us,
+        } = self.roof;
+        if !(read_gb_s > 0.0 && dispatch_us > 0.0) {
+            return Err(format!(
+                "publish.roof: expected bounds above 0, found {read_gb_s} GB/s and {dispatch_us} us"
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -24,6 +24,11 @@ impl Block {
         self.log_time(Arm::B) - self.log_time(Arm::A)
     }
 
+    /// `ln(S/A)` in the same way: what the method reads of a known slowdown.
+    pub fn slowed_log_ratio(&self) -> f64 {
+        self.log_time(Arm::Slowed) - self.log_time(Arm::A)
+    }
+
     /// `ln(A'/A)` in the same way: what the method reads where nothing differs.
     pub fn control_log_ratio(&self) -> f64 {
         self.log_time(Arm::Control) - self.log_time(Arm::A)
@@ -45,22 +50,16 @@ pub struct Blocks {
     pub dropped: Option<String>,
 }
 
-/// Groups timed elements into blocks and drops an incomplete last one.
+/// Groups timed elements of `arms` into blocks and drops an incomplete last one.
 ///
 /// # Errors
 /// A time that is not above 0, a block in another order, or an incomplete block
 /// before the last.
-pub fn blocks(samples: &[Sample]) -> Result<Blocks, StatsError> {
+pub fn blocks(samples: &[Sample], arms: &[Arm]) -> Result<Blocks, StatsError> {
     let mut by_block: BTreeMap<u32, Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
         by_block.entry(sample.block).or_default().push(sample);
     }
-    let two_flags = samples.iter().any(|s| matches!(s.arm, Arm::C | Arm::D));
-    let arms = if two_flags {
-        Arm::OF_TWO_FLAGS
-    } else {
-        Arm::OF_ONE_FLAG
-    };
     let mut complete = Vec::with_capacity(by_block.len());
     let mut dropped = None;
     let last = by_block.keys().next_back().copied();

@@ -12,19 +12,20 @@ pub(super) const POWER: f64 = 0.8;
 /// What the blocks say about one comparison, log ratios.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Number of blocks.
-    pub blocks: usize,
-    /// Hodges-Lehmann pseudo-median.
+    /// Number of values: blocks, or replicates of a published run.
+    pub count: usize,
+    /// Hodges-Lehmann pseudo-median of blocks, mean of replicates.
     pub centre: f64,
-    /// Two-sided 95 % interval; absent below 6 blocks.
-    pub ci95: Option<Interval>,
-    /// Two-sided 90 % interval, the two one-sided tests of equivalence at 5 %;
-    /// absent below 5 blocks.
-    pub ci90: Option<Interval>,
-    /// Standard deviation between blocks; absent for a single block.
+    /// The two-sided interval that decides between FASTER, SLOWER and neither: of
+    /// blocks 95 %, absent below 6; of replicates that of the look.
+    pub ci: Option<Interval>,
+    /// The two one-sided tests of equivalence, as an interval: of blocks 90 %, absent
+    /// below 5.
+    pub tost: Option<Interval>,
+    /// Standard deviation between the values; absent for a single one.
     pub sd: Option<f64>,
-    /// Minimum detectable effect, `(t(1 - 0.05/2, n-1) + t(0.8, n-1)) sd / sqrt(n)`;
-    /// absent for a single block.
+    /// Minimum detectable effect, `(t(1 - alpha/2, n-1) + t(0.8, n-1)) sd / sqrt(n)`,
+    /// alpha 0.05 of blocks; absent for a single value.
     pub mde: Option<f64>,
 }
 
@@ -39,17 +40,43 @@ impl Estimate {
         }
         let sd = standard_deviation(values)?;
         Ok(Some(Self {
-            blocks: values.len(),
+            count: values.len(),
             centre: hodges_lehmann(values)?,
-            ci95: signed_rank_interval(values, 0.95)?,
-            ci90: signed_rank_interval(values, 0.90)?,
+            ci: signed_rank_interval(values, 0.95)?,
+            tost: signed_rank_interval(values, 0.90)?,
             sd,
-            mde: sd.map(|sd| {
-                let quantiles = student_t(values.len(), 0.975) + student_t(values.len(), POWER);
-                quantiles * sd / (values.len() as f64).sqrt()
-            }),
+            mde: sd.map(|sd| detectable(values.len(), sd, 0.05)),
         }))
     }
+
+    /// Estimates from one log ratio per replicate, each the pseudo-median of its blocks,
+    /// at a two-sided error rate of `alpha`; `None` without a replicate.
+    ///
+    /// # Errors
+    /// A value is not finite, or `alpha` outside 0 to 1/2.
+    pub fn of_replicates(values: &[f64], alpha: f64) -> Result<Option<Self>, StatsError> {
+        if !(alpha > 0.0 && alpha < 0.5) {
+            let what = "the error rate of a look";
+            return Err(StatsError::Range { what, found: alpha });
+        }
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let sd = standard_deviation(values)?;
+        Ok(Some(Self {
+            count: values.len(),
+            centre: values.iter().sum::<f64>() / values.len() as f64,
+            ci: mean_interval(values, 1.0 - alpha)?,
+            tost: mean_interval(values, 1.0 - 2.0 * alpha)?,
+            sd,
+            mde: sd.map(|sd| detectable(values.len(), sd, alpha)),
+        }))
+    }
+}
+
+fn detectable(count: usize, sd: f64, alpha: f64) -> f64 {
+    let quantiles = student_t(count, 1.0 - alpha / 2.0) + student_t(count, POWER);
+    quantiles * sd / (count as f64).sqrt()
 }
 
 /// The Hodges-Lehmann pseudo-median: the median of all Walsh averages.
@@ -149,4 +176,9 @@ fn standard_deviation(values: &[f64]) -> Result<Option<f64>, StatsError> {
 /// Quantile of Student's t with `n - 1` degrees of freedom, `n` at least 2.
 pub(super) fn student_t(n: usize, p: f64) -> f64 {
     StudentsT::ppf(p, n.saturating_sub(1).max(1) as f64)
+}
+
+/// Distribution function of Student's t with `n - 1` degrees of freedom, `n` at least 2.
+pub(super) fn student_t_cdf(n: usize, t: f64) -> f64 {
+    StudentsT::cdf(t, n.saturating_sub(1).max(1) as f64)
 }

@@ -6,6 +6,8 @@
 mod block;
 mod contrast;
 mod estimate;
+mod gates;
+mod published;
 mod signed_rank;
 mod time_needed;
 mod verdict;
@@ -13,6 +15,10 @@ mod verdict;
 pub use block::{Block, Blocks, blocks};
 pub use contrast::{Contrast, Kind, contrasts};
 pub use estimate::{Estimate, hodges_lehmann, mean_interval, median, quantile, quartiles};
+pub use gates::{Gates, gates, spearman};
+pub use published::{
+    MOST_VOID, Published, ReplicateBlocks, Rules, benjamini_hochberg, judge_replicates, p_beyond,
+};
 pub use signed_rank::{Interval, signed_rank_interval, signed_rank_level};
 pub use time_needed::{TimeNeeded, blocks_needed};
 pub use verdict::{Judgement, MIN_BLOCKS, Verdict, judge};

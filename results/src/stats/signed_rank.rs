@@ -32,6 +32,12 @@ impl Interval {
         -margin < self.lo && self.hi < margin
     }
 
+    /// Its level in percent as it is printed: `95`, `98.3`.
+    pub fn named_level(&self) -> String {
+        let percent = format!("{:.1}", 100.0 * self.level);
+        percent.strip_suffix(".0").unwrap_or(&percent).to_owned()
+    }
+
     /// Whether the interval leaves 0 out.
     pub fn excludes_zero(&self) -> bool {
         self.beyond(0.0)

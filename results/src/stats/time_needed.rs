@@ -55,7 +55,7 @@ pub fn blocks_needed(judgement: &Judgement, seconds_per_block: Option<f64>) -> T
             mde_pct: judgement.effect.and_then(|e| e.mde).map(super::percent),
         };
     }
-    let measured = judgement.effect.map_or(0, |effect| effect.blocks);
+    let measured = judgement.effect.map_or(0, |effect| effect.count);
     let total = total_needed(judgement).unwrap_or(MIN_BLOCKS);
     if total > HOPELESS * measured.max(MIN_BLOCKS) {
         return TimeNeeded::OnTheMargin { blocks: total };
@@ -72,10 +72,10 @@ pub fn blocks_needed(judgement: &Judgement, seconds_per_block: Option<f64>) -> T
 /// Blocks in all, or `None` where the spread is unknown.
 fn total_needed(judgement: &Judgement) -> Option<usize> {
     let effect = judgement.effect?;
-    let n = effect.blocks as f64;
+    let n = effect.count as f64;
     // The width of the interval measures what must shrink, heavy tails included.
-    let spread = match effect.ci95 {
-        Some(ci) => 0.5 * (ci.hi - ci.lo) * n.sqrt() / student_t(effect.blocks, 0.975),
+    let spread = match effect.ci {
+        Some(ci) => 0.5 * (ci.hi - ci.lo) * n.sqrt() / student_t(effect.count, 0.975),
         None => effect.sd?,
     };
     let distance = (effect.centre.abs() - judgement.margin).abs();

@@ -14,14 +14,16 @@ pub const MIN_BLOCKS: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// The 95 % interval lies wholly below minus the margin.
+    /// The two-sided interval lies wholly below minus the margin.
     Faster,
-    /// The 95 % interval lies wholly above the margin.
+    /// The two-sided interval lies wholly above the margin.
     Slower,
-    /// The 90 % interval lies inside the margin.
+    /// The interval of two one-sided tests lies inside the margin.
     Equivalent,
     /// Anything else, or a control that shows the method off.
     Inconclusive,
+    /// Too much of what was measured broke a validity gate.
+    Invalid,
 }
 
 impl Verdict {
@@ -32,6 +34,7 @@ impl Verdict {
             Self::Slower => "SLOWER",
             Self::Equivalent => "EQUIVALENT",
             Self::Inconclusive => "INCONCLUSIVE",
+            Self::Invalid => "INVALID",
         }
     }
 }
@@ -103,8 +106,8 @@ pub fn judge(log_ratios: &[f64], control: &[f64], margin: f64) -> Result<Judgeme
 
 /// Identical code must not look different: then the machine, not the change, is
 /// what was measured.
-fn control_problem(control: &Estimate, margin: f64) -> Option<String> {
-    let interval = control.ci95?;
+pub(super) fn control_problem(control: &Estimate, margin: f64) -> Option<String> {
+    let interval = control.ci?;
     let shifted = interval.excludes_zero() && control.centre.abs() > 0.5 * margin;
     (interval.beyond(margin) || shifted).then(|| {
         format!(
@@ -114,33 +117,39 @@ fn control_problem(control: &Estimate, margin: f64) -> Option<String> {
     })
 }
 
-fn decide(effect: &Estimate, margin: f64) -> (Verdict, String) {
+pub(super) fn decide(effect: &Estimate, margin: f64) -> (Verdict, String) {
     let shown = format!("\u{b1}{:.2} %", 100.0 * margin);
-    let (Some(ci95), Some(ci90)) = (effect.ci95, effect.ci90) else {
+    let (Some(ci), Some(tost)) = (effect.ci, effect.tost) else {
         return (
             Verdict::Inconclusive,
             format!(
                 "{} complete block{}; a verdict needs at least {MIN_BLOCKS}",
-                effect.blocks,
-                if effect.blocks == 1 { "" } else { "s" }
+                effect.count,
+                if effect.count == 1 { "" } else { "s" }
             ),
         );
     };
-    if ci95.beyond(margin) {
-        let verdict = if ci95.hi < 0.0 {
+    if ci.beyond(margin) {
+        let verdict = if ci.hi < 0.0 {
             Verdict::Faster
         } else {
             Verdict::Slower
         };
         return (
             verdict,
-            format!("the 95 % interval lies wholly beyond the margin of {shown}"),
+            format!(
+                "the {} % interval lies wholly beyond the margin of {shown}",
+                ci.named_level()
+            ),
         );
     }
-    if ci90.inside(margin) {
+    if tost.inside(margin) {
         return (
             Verdict::Equivalent,
-            format!("the 90 % interval lies inside the margin of {shown}"),
+            format!(
+                "the {} % interval lies inside the margin of {shown}",
+                tost.named_level()
+            ),
         );
     }
     (
@@ -151,8 +160,9 @@ fn decide(effect: &Estimate, margin: f64) -> (Verdict, String) {
 
 fn range(centre: f64, interval: &Interval) -> String {
     format!(
-        "{:+.2} % (95 % interval {:+.2} % to {:+.2} %)",
+        "{:+.2} % ({} % interval {:+.2} % to {:+.2} %)",
         percent(centre),
+        interval.named_level(),
         percent(interval.lo),
         percent(interval.hi)
     )

@@ -7,15 +7,17 @@
 
 mod refuse;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::journal::AbRun;
-use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Status, Weights};
+use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Status, Weights};
 use crate::stats::{
-    Blocks, Contrast, Estimate, Kind, StatsError, Verdict, blocks, blocks_needed, contrasts,
-    median, percent,
+    Block, Blocks, Contrast, Estimate, Interval, Kind, Published, ReplicateBlocks, Rules,
+    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, median,
+    percent,
 };
 
 /// Why a run may not be summarised.
@@ -89,8 +91,10 @@ pub struct AbSummary {
     pub reason: String,
     /// `100 (B/A - 1)` of the metric's time, percent.
     pub effect_pct: Option<f64>,
-    /// Its 95 % interval, percent.
+    /// Its interval, percent.
     pub ci_pct: Option<[f64; 2]>,
+    /// Confidence of that interval, percent: 95 where screening.
+    pub ci_level_pct: Option<f64>,
     /// Minimum detectable effect, percent.
     pub mde_pct: Option<f64>,
     /// Margin declared before the run: 100 times the log ratio, percent.
@@ -100,6 +104,9 @@ pub struct AbSummary {
     pub contrasts: Vec<ContrastSummary>,
     /// Complete blocks.
     pub blocks: usize,
+    /// Replicates, gates and the slowed arm of a published run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<PublishedSummary>,
     /// What the method reads where nothing differs.
     pub control: ControlSummary,
     /// Checks by outcome.
@@ -160,6 +167,39 @@ pub struct ControlSummary {
     pub ci_pct: Option<[f64; 2]>,
 }
 
+/// What a published run has beyond a screening one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedSummary {
+    /// Replicates that the verdict rests on.
+    pub replicates: usize,
+    /// Numbers of replicates at which it was to be judged.
+    pub looks: Vec<u32>,
+    /// Whether there is nothing more to measure: a verdict, or the last look.
+    pub finished: bool,
+    /// `100 (B/A - 1)` of each replicate.
+    pub replicate_effects_pct: Vec<f64>,
+    /// `100 (S/A - 1)` of the slowed arm.
+    pub slowed_pct: Option<f64>,
+    /// Its interval, at the level of the look.
+    pub slowed_ci_pct: Option<[f64; 2]>,
+    /// Weight bytes that the slowed arm reads more, percent.
+    pub slowed_work_pct: f64,
+    /// The effect with a tenth of the blocks cut off at both ends.
+    pub trimmed_pct: Option<f64>,
+    /// 95 % signed-rank interval of all blocks as if they were independent: narrower in
+    /// scope than the verdict's.
+    pub within_ci_pct: Option<[f64; 2]>,
+    /// Blocks that broke a validity gate.
+    pub void_blocks: usize,
+    /// Why, by block or replicate.
+    pub gates: Vec<String>,
+    /// Weight bytes per second of the baseline, as a share of what the adapter reads at
+    /// most, percent.
+    pub pct_of_roof: Option<f64>,
+    /// The adapter's read roof, GB/s.
+    pub roof_gb_s: f64,
+}
+
 /// Checks by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckCounts {
@@ -177,6 +217,11 @@ pub struct Analysis {
     /// What the blocks say: one contrast of one flag, three of two; none where times
     /// are withheld.
     pub contrasts: Vec<Contrast>,
+    /// What the replicates of a published run say; their blocks without the void ones
+    /// are `blocks`.
+    pub published: Option<Published>,
+    /// What the validity gates of a published run say, by block or replicate.
+    pub gates: Vec<String>,
     /// Why times are withheld, if they are.
     pub withheld: Option<String>,
     /// Checks by outcome.
@@ -199,6 +244,8 @@ impl Analysis {
                     dropped: None,
                 },
                 contrasts: Vec::new(),
+                published: None,
+                gates: Vec::new(),
                 withheld: Some(reason),
                 checks,
             });
@@ -209,11 +256,33 @@ impl Analysis {
             run: run.run.id.clone(),
             cause,
         };
-        let blocks = blocks(&run.samples).map_err(stats)?;
-        let contrasts = contrasts(&run.run, &blocks.complete).map_err(stats)?;
+        let mut blocks = blocks(&run.samples, run.run.timed()).map_err(stats)?;
+        let mut gates = Vec::new();
+        let mut published = None;
+        if let Some(publish) = &run.run.publish {
+            let valid = valid_blocks(run, publish, &blocks.complete, &mut gates).map_err(stats)?;
+            let replicates = by_replicate(run, &blocks.complete, &valid);
+            let rules = Rules {
+                looks: &publish.looks,
+                alpha: publish.alpha,
+                margin: run.run.margin,
+            };
+            let found = judge_replicates(&replicates, &rules).map_err(stats)?;
+            // What the verdict does not rest on is not shown either.
+            let seen = publish.blocks as usize * found.replicates;
+            blocks.complete.truncate(seen);
+            blocks.complete.retain(|block| valid.contains(&block.index));
+            published = Some(found);
+        }
+        let mut contrasts = contrasts(&run.run, &blocks.complete).map_err(stats)?;
+        if let (Some(found), [change]) = (&published, &mut contrasts[..]) {
+            change.judgement = found.judgement.clone();
+        }
         Ok(Self {
             blocks,
             contrasts,
+            published,
+            gates,
             withheld: None,
             checks,
         })
@@ -281,6 +350,7 @@ impl AbSummary {
             },
             effect_pct: effect.map(|e| percent(e.centre)),
             ci_pct: effect.and_then(ci_pct),
+            ci_level_pct: effect.and_then(|e| e.ci).map(|ci| 100.0 * ci.level),
             mde_pct: effect.and_then(|e| e.mde).map(percent),
             margin_pct: 100.0 * run.run.margin,
             contrasts: match &analysis.contrasts[..] {
@@ -300,16 +370,18 @@ impl AbSummary {
                     .collect(),
             },
             blocks: analysis.blocks.complete.len(),
+            published: published(run, &analysis).map_err(stats)?,
             control: ControlSummary {
                 effect_pct: control.map(|e| percent(e.centre)),
                 ci_pct: control.and_then(ci_pct),
             },
             checks: analysis.checks,
             // The interaction, last, takes the most blocks.
-            more_time: analysis
-                .contrasts
-                .last()
-                .map_or_else(|| "nothing: the times are withheld".to_owned(), more_time),
+            more_time: match (&analysis.published, analysis.contrasts.last()) {
+                (Some(published), _) => more_replicates(published),
+                (None, Some(contrast)) => more_time(contrast),
+                (None, None) => "nothing: the times are withheld".to_owned(),
+            },
             report: report.display().to_string(),
             journal: run.journal.display().to_string(),
             notes: notes(run, &analysis),
@@ -317,8 +389,106 @@ impl AbSummary {
     }
 }
 
+/// Numbers of the blocks that count; the reasons of the others go to `reasons`.
+fn valid_blocks(
+    run: &AbRun,
+    publish: &Publish,
+    blocks: &[Block],
+    reasons: &mut Vec<String>,
+) -> Result<BTreeSet<u32>, StatsError> {
+    let mut valid = BTreeSet::new();
+    for (index, replicate) in run.replicates.iter().enumerate() {
+        let own = |block: &&Block| run.replicate_of(block.index) == Some(index);
+        let blocks: Vec<Block> = blocks.iter().filter(own).cloned().collect();
+        let sentinels: Vec<(u32, u64)> = (replicate.sentinels.iter())
+            .map(|sentinel| (sentinel.block, sentinel.wall_ns))
+            .collect();
+        let found = gates(&blocks, &sentinels, publish.sentinel_limit, run.run.margin)?;
+        if let Some(reason) = &found.replicate {
+            reasons.push(format!("replicate {index} is void: {reason}"));
+            continue;
+        }
+        for (block, reason) in &found.blocks {
+            reasons.push(format!("block {block} is void: {reason}"));
+        }
+        let counts = |block: &&Block| found.blocks.iter().all(|(void, _)| *void != block.index);
+        valid.extend(blocks.iter().filter(counts).map(|block| block.index));
+        if let Some(lag) = found.lag_one.filter(|lag| lag.abs() > STRONG) {
+            reasons.push(format!(
+                "replicate {index}: neighbouring blocks go together (autocorrelation {lag:+.2}); \
+                 reported, not judged"
+            ));
+        }
+    }
+    Ok(valid)
+}
+
+/// An autocorrelation worth a word.
+const STRONG: f64 = 0.6;
+
+fn by_replicate(run: &AbRun, blocks: &[Block], valid: &BTreeSet<u32>) -> Vec<ReplicateBlocks> {
+    let mut replicates = vec![ReplicateBlocks::default(); run.replicates.len()];
+    for block in blocks {
+        let at = run.replicate_of(block.index);
+        let Some(replicate) = at.and_then(|at| replicates.get_mut(at)) else {
+            continue;
+        };
+        if valid.contains(&block.index) {
+            replicate.effect.push(block.log_ratio());
+            replicate.control.push(block.control_log_ratio());
+            replicate.slowed.push(block.slowed_log_ratio());
+        } else {
+            replicate.void += 1;
+        }
+    }
+    replicates
+}
+
+fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary>, StatsError> {
+    let (Some(publish), Some(found)) = (&run.run.publish, &analysis.published) else {
+        return Ok(None);
+    };
+    let interval = |i: Interval| [percent(i.lo), percent(i.hi)];
+    let ms = middle(&analysis.ms_per_token(Arm::A))?;
+    let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
+    // The bytes are those of a decoded token.
+    let gb_s = gb_s.filter(|_| run.run.metric == Metric::Decode);
+    Ok(Some(PublishedSummary {
+        replicates: found.replicates,
+        looks: publish.looks.clone(),
+        finished: found.finished,
+        replicate_effects_pct: found.centres.iter().copied().map(percent).collect(),
+        slowed_pct: found.slowed.map(|e| percent(e.centre)),
+        slowed_ci_pct: found.slowed.and_then(|e| e.ci).map(interval),
+        slowed_work_pct: 100.0 * publish.slowed_share,
+        trimmed_pct: found.trimmed.map(percent),
+        within_ci_pct: found.within.map(interval),
+        void_blocks: found.void[0],
+        gates: analysis.gates.clone(),
+        pct_of_roof: gb_s.map(|gb_s| 100.0 * gb_s / publish.roof.read_gb_s),
+        roof_gb_s: publish.roof.read_gb_s,
+    }))
+}
+
+fn more_replicates(published: &Published) -> String {
+    match published.next_look {
+        _ if published.judgement.verdict == Verdict::Invalid => {
+            "more time would not help a void run; quieten the machine and measure again".to_owned()
+        }
+        _ if published.judgement.control_off && published.finished => {
+            "more time would not help while a control is off; quieten the machine and measure again"
+                .to_owned()
+        }
+        Some(look) if !published.finished => format!(
+            "{} more replicates to the look at {look}; `--resume` goes on",
+            look as usize - published.replicates
+        ),
+        Some(_) | None => "nothing more: every look was taken or a verdict was reached".to_owned(),
+    }
+}
+
 fn ci_pct(estimate: Estimate) -> Option<[f64; 2]> {
-    estimate.ci95.map(|ci| [percent(ci.lo), percent(ci.hi)])
+    estimate.ci.map(|ci| [percent(ci.lo), percent(ci.hi)])
 }
 
 fn count(checks: &[Check]) -> CheckCounts {
@@ -336,6 +506,9 @@ fn withheld(run: &AbRun, checks: CheckCounts) -> Option<String> {
             checks.failed,
             checks.passed + checks.failed
         ));
+    }
+    if run.run.publish.is_some() && run.run.environment.power.as_deref() == Some("battery") {
+        return Some("the machine ran on its battery, where clocks follow the charge".to_owned());
     }
     (run.status() == Status::Void).then(|| {
         format!(
@@ -382,6 +555,7 @@ fn sized(contrast: &Contrast) -> String {
     };
     match (contrast.kind, contrast.judgement.verdict) {
         (_, Verdict::Inconclusive) => word.to_owned(),
+        (_, Verdict::Invalid) => word.to_owned(),
         (Kind::Change | Kind::MainEffect, Verdict::Faster | Verdict::Slower) => {
             format!("{word} by {:.1} %", size.abs())
         }

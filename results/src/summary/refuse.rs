@@ -52,7 +52,9 @@ pub(super) fn different_work(run: &AbRun) -> Result<(), SummaryError> {
         .samples
         .iter()
         .find_map(|sample| wrong_element(run, sample))
-        .or_else(|| wrong_prefill(run));
+        .or_else(|| wrong_prefill(run))
+        .or_else(|| other_tokens(run))
+        .or_else(|| past_the_roof(run));
     match problem {
         Some(what) => Err(SummaryError::DifferentWork {
             run: run.run.id.clone(),
@@ -92,6 +94,36 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
         ));
     }
     None
+}
+
+/// Every replicate makes the same tokens.
+fn other_tokens(run: &AbRun) -> Option<String> {
+    let first = &run.replicates.first()?.end.tokens_sha256;
+    let other = (run.replicates.iter()).find(|r| r.end.tokens_sha256 != *first)?;
+    Some(format!(
+        "replicate {} made other tokens than replicate 0",
+        other.end.index
+    ))
+}
+
+/// Nothing reads faster than the adapter; a quarter is left for what was wrong with the
+/// measurement of that.
+fn past_the_roof(run: &AbRun) -> Option<String> {
+    let publish = run.run.publish.as_ref()?;
+    let roof = 1.25 * publish.roof.read_gb_s;
+    let bytes = run.run.model.bytes_per_token as f64;
+    let gb_s = |sample: &Sample| bytes * f64::from(sample.tokens) / sample.wall_ns as f64;
+    let decoded = run.run.metric == Metric::Decode;
+    let fast = (run.samples.iter().filter(|_| decoded)).find(|sample| gb_s(sample) > roof)?;
+    Some(format!(
+        "block {}, position {} (arm {}): {:.1} GB/s of weights is past what this adapter reads, \
+         {:.1} GB/s: work is missing, or the weights lie in its caches",
+        fast.block,
+        fast.position,
+        fast.arm,
+        gb_s(fast),
+        publish.roof.read_gb_s
+    ))
 }
 
 fn wrong_prefill(run: &AbRun) -> Option<String> {

@@ -2,6 +2,7 @@
 //! here was measured, and nothing made by it belongs under `results/data/`.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod published;
 pub(crate) mod two_flags;
 
 use std::collections::BTreeMap;
@@ -87,14 +88,14 @@ impl World {
                 order = order.map(|arm| match arm {
                     Arm::A => Arm::B,
                     Arm::B => Arm::A,
-                    Arm::Control | Arm::C | Arm::D => arm,
+                    Arm::Control | Arm::C | Arm::D | Arm::Slowed => arm,
                 });
             }
             for (position, arm) in (0u8..).zip(order) {
                 let shift = match arm {
                     Arm::A => 0.0,
                     Arm::Control => self.control,
-                    Arm::B | Arm::C | Arm::D => self.effect,
+                    Arm::B | Arm::C | Arm::D | Arm::Slowed => self.effect,
                 };
                 let noise = if self.heavy {
                     random.heavy()
@@ -110,7 +111,7 @@ impl World {
     }
 }
 
-fn sample(run: &Run, block: u32, position: u8, arm: Arm, log: f64) -> Sample {
+pub(crate) fn sample(run: &Run, block: u32, position: u8, arm: Arm, log: f64) -> Sample {
     let plan = run.plan(arm);
     let spans: Vec<Span> = (0..run.decode_tokens / 4)
         .map(|part| {
@@ -219,6 +220,10 @@ pub(crate) fn run() -> Run {
             dirty: true,
             toolchain: "rustc 1.95.0".to_owned(),
             runtime_checks: "bounds checks off, loop bounding off".to_owned(),
+            governor: None,
+            power: None,
+            container: None,
+            load: None,
         },
         seed: 7,
         prompt: Prompt {
@@ -251,6 +256,7 @@ pub(crate) fn run() -> Run {
             },
         ],
         excluded: vec!["int8kv".to_owned()],
+        publish: None,
         notes: vec!["a simulation: a seeded generator made these times".to_owned()],
     }
 }

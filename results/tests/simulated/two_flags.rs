@@ -33,6 +33,7 @@ impl TwoFlags {
             Arm::B => self.world.effect,
             Arm::C => self.second,
             Arm::D => self.world.effect + self.second + self.interaction,
+            Arm::Slowed => 0.0,
         }
     }
 

@@ -1,0 +1,54 @@
+//! The sentinel: a fixed chain of dispatches that no flag changes, timed after each
+//! block. It follows the machine, not the code.
+
+use crate::{counted::Chain, device::Gpu};
+use anyhow::{Context as _, Result};
+use std::time::{Duration, Instant};
+
+/// What the sentinel lasts at least: long against what a submit costs.
+const LEAST: Duration = Duration::from_millis(4);
+/// The same on a CPU adapter, whose cores it shares with the system.
+const CPU_LEAST: Duration = Duration::from_millis(60);
+
+/// A chain of dispatches of a fixed length.
+#[derive(Debug)]
+pub(super) struct Sentinel {
+    chain: Chain,
+    count: u32,
+}
+
+impl Sentinel {
+    /// Finds the length that lasts long enough here.
+    ///
+    /// # Errors
+    /// A device error.
+    pub(super) fn new(gpu: &Gpu) -> Result<Self> {
+        let least = if gpu.features.cpu { CPU_LEAST } else { LEAST };
+        let chain = Chain::new(gpu)?;
+        let mut sentinel = Self { chain, count: 256 };
+        // The shorter of two times, since the first of a kernel is long.
+        while u128::from(sentinel.time(gpu)?.min(sentinel.time(gpu)?)) < least.as_nanos() {
+            let twice = sentinel.count.checked_mul(2);
+            sentinel.count = twice.context("work that takes no time")?;
+        }
+        Ok(sentinel)
+    }
+
+    /// Wall time of the chain, nanoseconds, whose dispatches are counted.
+    ///
+    /// # Errors
+    /// A device error, or a count that is off.
+    pub(super) fn time(&self, gpu: &Gpu) -> Result<u64> {
+        let mut encoder = gpu
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        self.chain.record(self.count, &mut pass);
+        drop(pass);
+        let start = Instant::now();
+        gpu.run("sentinel", encoder)?;
+        let taken = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.chain.counter.require(gpu, self.count)?;
+        Ok(taken)
+    }
+}

@@ -1,0 +1,169 @@
+//! The first line of an A/B's journal: what is measured, on what, and how.
+
+use super::{
+    ArmSettings, Request,
+    element::Turns,
+    publish::{ALPHA, LOOKS, sentinel_limit, slowed_share},
+};
+use crate::{
+    device,
+    engine::{Arm, Engine},
+    env,
+};
+use anyhow::{Context as _, Result};
+use kernels::flag::Metric;
+use results::{
+    journal::{JournalWriter, next_run_id},
+    record,
+};
+use std::{path::Path, time::SystemTime};
+
+/// The first free id of a run of today.
+pub(super) fn next_id(data: &Path, reports: &Path, names: &[String]) -> Result<String> {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    Ok(next_run_id(&[data, reports], &now[..10], &names.join("-"))?)
+}
+
+/// Writes the first line of a new journal.
+pub(super) fn start(
+    gpu: &device::Gpu,
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arms: &[Arm],
+) -> Result<JournalWriter> {
+    let weights = engine.weights;
+    let spec = weights.spec();
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    for dir in [request.data_dir, request.reports_dir] {
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    let id = match &request.id {
+        Some(id) => id.clone(),
+        None => next_id(
+            request.data_dir,
+            request.reports_dir,
+            &request.subject.names,
+        )?,
+    };
+    let prompt_tokens = request.prompt.ids.len();
+    let arm_plan = |i: usize| -> Result<record::ArmPlan> {
+        let totals = arms[i].decode.plan.totals();
+        let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
+        let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+        let turn = match request.subject.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => {
+                let turns = Turns::of(request);
+                let fed = turns.reused(&arms[i])..turns.tokens();
+                let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
+                let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
+                Some(dispatches.sum())
+            }
+        };
+        let mut programs = vec![&arms[i].decode];
+        programs.extend(prompt.iter().map(|program| &**program));
+        let values = request.arms[i].settings.values();
+        Ok(record::ArmPlan {
+            name: request.arms[i].name.clone(),
+            settings: values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+                .collect(),
+            dispatches_per_token: totals.dispatches_per_token,
+            by_role: totals
+                .by_role
+                .iter()
+                .map(|(role, count)| ((*role).to_owned(), *count))
+                .collect(),
+            prefill_dispatches: Some(prefill as u64),
+            second_turn_dispatches: turn,
+            shaders: engine.shader_hashes(&arms[i], &programs),
+        })
+    };
+    let provenance = weights.provenance();
+    let mut notes = provenance.notes.clone();
+    let kv_format = |arm: &ArmSettings| arm.settings.kv_format();
+    if (request.arms.iter()).any(|arm| kv_format(arm) != kv_format(&request.arms[0])) {
+        notes.push(
+            "the arms cache keys and values in different formats: each is checked against the CPU \
+             reference with a cache of its own format, and their logits are not compared with each \
+             other"
+                .to_owned(),
+        );
+    }
+    let run = record::Run {
+        schema: record::SCHEMA,
+        id: id.clone(),
+        started_utc: now,
+        command: request.command.clone(),
+        flag: request.subject.names.join(","),
+        mode: match request.publish {
+            Some(_) => record::Mode::Published,
+            None => record::Mode::Screening,
+        },
+        model: record::Model {
+            id: spec.id.clone(),
+            name: spec.title.clone(),
+            title: provenance.title.clone(),
+            weights: match provenance.weights {
+                reference::checkpoint::Container::Mlc => record::Weights::Mlc,
+                reference::checkpoint::Container::Mlx => record::Weights::Mlx,
+                reference::checkpoint::Container::Gguf => record::Weights::Gguf,
+                reference::checkpoint::Container::Synthetic => record::Weights::Synthetic,
+            },
+            weights_sha256: provenance.sha256.clone(),
+            parameters: spec.parameters(),
+            bytes_per_token: arms[0].decode.plan.totals().bytes_per_token,
+        },
+        adapter: adapter_record(gpu),
+        environment: env::environment(),
+        seed: request.seed,
+        prompt: record::Prompt {
+            name: request.prompt.name.clone(),
+            tokens: prompt_tokens as u32,
+        },
+        second_turn_tokens: match request.subject.metric {
+            Metric::Decode | Metric::Prefill => None,
+            Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
+        },
+        decode_tokens: request.tokens as u32,
+        budget_s: request.budget.as_secs_f64(),
+        metric: match request.subject.metric {
+            Metric::Decode => record::Metric::Decode,
+            Metric::Prefill => record::Metric::Prefill,
+            Metric::SecondTurn => record::Metric::SecondTurn,
+        },
+        margin: request.margin,
+        arms: (0..arms.len()).map(arm_plan).collect::<Result<_>>()?,
+        excluded: request.subject.excluded.clone(),
+        notes,
+        publish: request.publish.as_ref().map(|publish| record::Publish {
+            arguments: publish.arguments.clone(),
+            blocks: publish.blocks,
+            looks: LOOKS.to_vec(),
+            alpha: ALPHA,
+            sentinel_limit: sentinel_limit(gpu),
+            slowed_share: slowed_share(arms),
+            roof: publish.roof,
+        }),
+    };
+    let path = request.data_dir.join(format!("{id}.jsonl"));
+    Ok(JournalWriter::create(&path, &run)?)
+}
+fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
+    let features = gpu.device.features();
+    record::Adapter {
+        name: gpu.info.name.clone(),
+        vendor: format!("{:#06x}", gpu.info.vendor),
+        device_type: format!("{:?}", gpu.info.device_type),
+        backend: gpu.info.backend.to_string(),
+        driver: gpu.info.driver.clone(),
+        driver_info: gpu.info.driver_info.clone(),
+        features: features
+            .iter_names()
+            .map(|(name, _)| name.to_owned())
+            .collect(),
+        limits: device::limits_of(&gpu.device.limits()),
+        timestamp_query: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+    }
+}
