@@ -87,7 +87,10 @@ impl Svg {
     }
 
     pub(crate) fn path(&mut self, class: &str, points: &[(f64, f64)]) {
-        let points: Vec<String> = points.iter().map(|p| format!("{},{}", n(p.0), n(p.1))).collect();
+        let points: Vec<String> = points
+            .iter()
+            .map(|p| format!("{},{}", n(p.0), n(p.1)))
+            .collect();
         let _ = writeln!(
             self.body,
             r#"<polyline class="{class}" points="{}"/>"#,
@@ -143,10 +146,7 @@ impl Svg {
         let (shape, name) = match marker {
             Marker::Circle => (circle(class, at), "circle"),
             Marker::Ring => (circle(&format!("{class} hollow"), at), "circle"),
-            Marker::Triangle => (
-                polygon(&[(0.0, -5.5), (5.5, 4.5), (-5.5, 4.5)]),
-                "polygon",
-            ),
+            Marker::Triangle => (polygon(&[(0.0, -5.5), (5.5, 4.5), (-5.5, 4.5)]), "polygon"),
             Marker::Square => (
                 polygon(&[(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)]),
                 "polygon",
@@ -185,7 +185,11 @@ impl Svg {
         let _ = if hover.is_empty() {
             writeln!(self.body, "{shape}/>")
         } else {
-            writeln!(self.body, "{shape}><title>{}</title></{name}>", escaped(hover))
+            writeln!(
+                self.body,
+                "{shape}><title>{}</title></{name}>",
+                escaped(hover)
+            )
         };
     }
 
@@ -221,7 +225,11 @@ impl Svg {
 }
 
 fn circle(class: &str, (x, y): (f64, f64)) -> String {
-    format!(r#"<circle class="{class}" cx="{}" cy="{}" r="4.6""#, n(x), n(y))
+    format!(
+        r#"<circle class="{class}" cx="{}" cy="{}" r="4.6""#,
+        n(x),
+        n(y)
+    )
 }
 
 /// The rules of every class, light and dark.
@@ -251,7 +259,11 @@ pub(crate) fn style() -> String {
 fn n(value: f64) -> String {
     let text = format!("{value:.1}");
     let short = text.strip_suffix(".0").unwrap_or(&text);
-    if short == "-0" { "0".to_owned() } else { short.to_owned() }
+    if short == "-0" {
+        "0".to_owned()
+    } else {
+        short.to_owned()
+    }
 }
 
 /// Text inside XML.
@@ -328,7 +340,10 @@ impl Scale {
         let rough = (hi - lo) / count as f64;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
-        let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
+        let step = step
+            .into_iter()
+            .find(|step| *step >= rough)
+            .unwrap_or(rough);
         let mut tick = (lo / step).ceil() * step;
         while tick <= hi + 1e-9 * step {
             // A step's multiple near zero is zero.
@@ -366,7 +381,11 @@ mod tests {
         let linear = Scale::linear((-78.3, 14.0), (0.0, 100.0));
         assert_eq!(linear.ticks(6), [-60.0, -40.0, -20.0, 0.0], "linear");
         let log = Scale::log((1.5, 900.0), (0.0, 100.0));
-        assert_eq!(log.ticks(12), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0], "log");
+        assert_eq!(
+            log.ticks(12),
+            [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0],
+            "log"
+        );
         assert_eq!(log.ticks(4), [10.0, 100.0], "fewer");
         assert!((log.at(900.0) - 100.0).abs() < 1e-9, "the end");
     }

@@ -15,6 +15,11 @@ impl Shard {
     /// Everything: the only part of one.
     pub const WHOLE: Self = Self { index: 1, of: 1 };
 
+    /// Whether it is the first part, which has what is not divided.
+    pub const fn is_first(self) -> bool {
+        self.index == 1
+    }
+
     /// The items of this part, in the order of the plan.
     pub fn take<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
         (items.into_iter().enumerate())

@@ -75,13 +75,14 @@ fn values_that_json_lacks_come_back() {
 
 #[test]
 fn every_cut_loads_or_says_that_there_is_no_run() {
-    let text = journal_text(&lines(
-        run(),
-        &World {
-            blocks: 2,
-            ..World::new(3, 0.0)
-        },
-    ));
+    let world = World {
+        blocks: 1,
+        ..World::new(3, 0.0)
+    };
+    let mut lines = lines(run(), &world);
+    // One line of each kind: every byte is a file that is read.
+    lines.dedup_by_key(|line| std::mem::discriminant(line));
+    let text = journal_text(&lines);
     let path = folder("cuts").join("run.jsonl");
     let first = text.find('\n').expect("lines") + 1;
     for cut in 0..text.len() {

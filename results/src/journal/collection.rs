@@ -40,20 +40,18 @@ pub fn journals(path: &Path) -> Result<Vec<Journal>, JournalError> {
         .into_iter()
         .map(|(before, bytes)| {
             let run = AbRun::parse(path, &bytes).map_err(|error| below(error, before))?;
-            // The reader takes a torn line as the last alone.
-            let torn = !run.notes.is_empty();
+            // The reader leaves a torn line out; what follows it here may not join it.
             let text = String::from_utf8_lossy(&bytes);
-            let whole: Vec<&str> = (text.split_inclusive('\n'))
-                .filter(|line| line.ends_with('\n'))
+            let whole: String = (text.split_inclusive('\n'))
+                .filter(|line| line.ends_with('\n') && is_json(line))
                 .collect();
-            let ends = bytes.ends_with(b"\n");
-            let kept = whole.len() - usize::from(torn && ends);
-            Ok(Journal {
-                text: whole[..kept].concat(),
-                run,
-            })
+            Ok(Journal { text: whole, run })
         })
         .collect()
+}
+
+fn is_json(line: &str) -> bool {
+    serde_json::from_str::<Value>(line).is_ok()
 }
 
 /// Whether a journal begins at this line.

@@ -177,6 +177,20 @@ impl Filler<'_> {
                 )?;
             }
         }
+        let published = of.and_then(|s| s.published.as_ref());
+        let roof = run.run.publish.as_ref().map(|publish| publish.roof);
+        for (number, replicate) in run.replicates.iter().enumerate() {
+            let effects = published.map(|p| &p.replicate_effects_pct);
+            self.row(
+                "replicates",
+                [
+                    text(&run.run.id),
+                    int(replicate.begin.index),
+                    real(effects.and_then(|effects| effects.get(number).copied())),
+                    real(replicate.begin.load),
+                ],
+            )?;
+        }
         let (model, prompt) = (&run.run.model, &run.run.prompt);
         let mut row = vec![
             text(&run.run.id),
@@ -194,9 +208,14 @@ impl Filler<'_> {
             real(of.and_then(|s| s.effect_pct)),
             real(ci.map(|[low, _]| low)),
             real(ci.map(|[_, high]| high)),
+            real(of.and_then(|s| s.ci_level_pct)),
             real(of.and_then(|s| s.mde_pct)),
             real(of.and_then(|s| s.control.effect_pct)),
             of.map_or(Value::Null, |s| int(s.blocks as u64)),
+            published.map_or(Value::Null, |p| int(p.replicates as u64)),
+            real(published.and_then(|p| p.pct_of_roof)),
+            real(roof.map(|roof| roof.read_gb_s)),
+            real(roof.map(|roof| roof.dispatch_us)),
             int(run.checks.iter().filter(|check| check.passed).count() as u64),
             int(run.checks.iter().filter(|check| !check.passed).count() as u64),
             text(&model.id),
@@ -256,6 +275,12 @@ impl Filler<'_> {
                     int(prefill.wall_ns),
                 ],
             )?;
+        }
+        for replicate in &run.replicates {
+            for sentinel in &replicate.sentinels {
+                let row = [id(), int(sentinel.block), int(sentinel.wall_ns)];
+                self.row("sentinels", row)?;
+            }
         }
         for point in &run.context {
             self.row(

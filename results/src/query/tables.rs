@@ -47,7 +47,10 @@ const fn real(name: &'static str, about: &'static str) -> Column {
 }
 
 const RUN: Column = text("run", "the run's id");
-const ARM: Column = text("arm", "A, A' (the control), B; of two flags C and D too");
+const ARM: Column = text(
+    "arm",
+    "A, A' (the control), B; S (slowed) of a published run, C and D of two flags",
+);
 const TOKENS: Column = int("tokens", "tokens processed");
 const WALL: Column = int("wall_ns", "wall time, nanoseconds");
 const CONTEXT: Column = int("context", "tokens already in the context");
@@ -68,7 +71,10 @@ pub const TABLES: &[Table] = &[
             text("started_utc", "start, RFC 3339"),
             text("command", "the command line"),
             text("flag", "the flag under test, or two joined by a comma"),
-            text("mode", "how much evidence was gathered: screening"),
+            text(
+                "mode",
+                "how much evidence was gathered: screening or published",
+            ),
             text("status", "complete, interrupted or void"),
             text("standing", "current, superseded or WITHDRAWN"),
             text(
@@ -78,18 +84,32 @@ pub const TABLES: &[Table] = &[
             real("margin_pct", "margin declared before the run, percent"),
             text(
                 "verdict",
-                "FASTER, SLOWER, EQUIVALENT or INCONCLUSIVE; null of two flags",
+                "FASTER, SLOWER, EQUIVALENT, INCONCLUSIVE or INVALID; null of two flags",
             ),
             text("reason", "why this verdict, or why none"),
             real(
                 "effect_pct",
                 "100 (B/A - 1) of time, percent; below 0 is faster",
             ),
-            real("ci_low_pct", "lower end of its 95 % interval"),
-            real("ci_high_pct", "upper end of its 95 % interval"),
+            real("ci_low_pct", "lower end of its interval"),
+            real("ci_high_pct", "upper end of its interval"),
+            real(
+                "ci_level_pct",
+                "confidence of the interval: 95 where screening",
+            ),
             real("mde_pct", "minimum detectable effect, percent"),
             real("control_pct", "the same of A' against A"),
             int("blocks", "complete blocks"),
+            int("replicates", "replicates of a published run"),
+            real("pct_of_roof", "weights read by A, percent of the read roof"),
+            real(
+                "read_roof_gb_s",
+                "what the adapter reads, GB/s, as measured before the run",
+            ),
+            real(
+                "dispatch_us",
+                "a dispatch that waits, microseconds, likewise",
+            ),
             int("checks_passed", "checks that passed"),
             int("checks_failed", "checks that failed"),
             MODEL,
@@ -128,8 +148,8 @@ pub const TABLES: &[Table] = &[
             text("of", "the flag, or both as `splitk x fuseqk`"),
             text("verdict", "its word"),
             real("effect_pct", "effect on time, percent"),
-            real("ci_low_pct", "lower end of its 95 % interval"),
-            real("ci_high_pct", "upper end of its 95 % interval"),
+            real("ci_low_pct", "lower end of its interval"),
+            real("ci_high_pct", "upper end of its interval"),
             real("mde_pct", "minimum detectable effect, percent"),
         ],
     },
@@ -236,6 +256,24 @@ pub const TABLES: &[Table] = &[
         name: "contexts",
         about: "one point of the sweep over context lengths",
         columns: &[RUN, ARM, CONTEXT, TOKENS, WALL],
+    },
+    Table {
+        name: "replicates",
+        about: "one replicate of a published run",
+        columns: &[
+            RUN,
+            int("number", "its number, from 0"),
+            real(
+                "effect_pct",
+                "100 (B/A - 1) of it; null where the verdict does not use it",
+            ),
+            real("load", "processes that ran in the minute before it"),
+        ],
+    },
+    Table {
+        name: "sentinels",
+        about: "one timing of the sentinel, after a block of a published run",
+        columns: &[RUN, int("block", "number of the block"), WALL],
     },
     Table {
         name: "kernel_times",
