@@ -294,7 +294,7 @@ fn picture(pairs: &[[&External; 2]]) -> Option<Picture> {
     );
     let (top, group) = (70.0, 82.0);
     let bottom = top + group * bars.len() as f64;
-    let x = Scale::linear((0.0, 1.18 * most), (20.0, WIDTH - 20.0));
+    let x = Scale::linear((0.0, 1.4 * most), (20.0, WIDTH - 20.0));
     let mut svg = Svg::new(bottom + 52.0, &title);
     for tick in x.ticks(5) {
         svg.line("faint thin", (x.at(tick), top - 8.0), (x.at(tick), bottom));

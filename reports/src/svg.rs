@@ -7,6 +7,9 @@ use std::fmt::Write;
 /// smallest text is 14.
 pub(crate) const WIDTH: f64 = 540.0;
 
+/// Characters of a line of a title.
+pub(crate) const TITLE: usize = 48;
+
 /// Colours of Okabe and Ito, by the name of the class; the second is for dark pages.
 const COLOURS: [(&str, &str, &str); 9] = [
     ("page", "#ffffff", "#0d1117"),
@@ -68,7 +71,7 @@ impl Svg {
             body: String::new(),
         };
         let mut y = 24.0;
-        for line in wrapped(title, 58) {
+        for line in wrapped(title, TITLE) {
             svg.text((16.0, y), Anchor::Start, "ink title", &line);
             y += 21.0;
         }
@@ -239,6 +242,13 @@ pub(crate) fn style() -> String {
         for colour in &COLOURS {
             let (name, value) = (colour.0, of(colour));
             let _ = writeln!(rules, ".{name}{{fill:{value};stroke:none}}");
+            if name == "page" {
+                // Text over lines stays readable.
+                let _ = writeln!(
+                    rules,
+                    "text.halo{{paint-order:stroke;stroke:{value};stroke-width:4px}}"
+                );
+            }
             let _ = writeln!(
                 rules,
                 "line.{name},polyline.{name},.{name}.hollow{{fill:none;stroke:{value};stroke-width:2}}"

@@ -1,5 +1,6 @@
 //! Effects with their intervals, one below the other.
 
+use results::record::Metric;
 use results::summary::signed_pct;
 
 use super::Summarised;
@@ -55,8 +56,20 @@ pub(super) fn picture<'s>(
     for (at, (effect, e)) in effects.iter().enumerate() {
         let y = top + ROW * at as f64;
         let run = &e.of.run.run;
-        let name = format!("{}, {}", e.name, run.model.name);
-        svg.text((20.0, y + 12.0), Anchor::Start, "ink", &name);
+        let metric = match run.metric {
+            Metric::Decode => String::new(),
+            Metric::Prefill | Metric::SecondTurn => format!(", {}", run.metric),
+        };
+        let name = format!(
+            "{}, {}, {} tokens{metric}, {}",
+            e.name,
+            run.model.name,
+            run.prompt.tokens,
+            short(&run.adapter.name)
+        );
+        svg.text((20.0, y + 12.0), Anchor::Start, "ink halo", &name);
+        let value = signed_pct(*effect, 1);
+        svg.text((WIDTH - 16.0, y + 12.0), Anchor::End, "ink halo", &value);
         let line = y + 28.0;
         let margin = e.of.summary.margin_pct;
         let band = (x.at(-margin), x.at(margin));
@@ -97,4 +110,9 @@ pub(super) fn picture<'s>(
             .to_owned(),
         svg,
     })
+}
+
+/// An adapter's name without what stands in brackets.
+fn short(adapter: &str) -> &str {
+    adapter.split(" (").next().unwrap_or(adapter)
 }

@@ -309,13 +309,16 @@ fn shares(sheet: &str, model: &str, adapter: &str, sites: &[Site<'_>]) -> Option
             (WIDTH - 20.0, y + 10.0),
             Anchor::End,
             "ink",
-            &format!("{share:.1} %, {count} dispatches"),
+            &format!("{share:.1} %, {}", dispatches(*count)),
         );
         svg.rect(
             "blue",
             (20.0, y + 16.0),
             ((WIDTH - 40.0) * us / most, 12.0),
-            &format!("{role}: {us:.1} \u{b5}s of a token, {share:.1} %, in {count} dispatches"),
+            &format!(
+                "{role}: {us:.1} \u{b5}s of a token, {share:.1} %, in {}",
+                dispatches(*count)
+            ),
         );
     }
     Some(Picture {
@@ -326,4 +329,9 @@ fn shares(sheet: &str, model: &str, adapter: &str, sites: &[Site<'_>]) -> Option
             .to_owned(),
         svg,
     })
+}
+
+fn dispatches(count: u64) -> String {
+    let s = if count == 1 { "" } else { "es" };
+    format!("{count} dispatch{s}")
 }

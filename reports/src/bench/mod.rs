@@ -266,33 +266,38 @@ fn dispatches(doc: &mut Doc, runs: &[Summarised<'_>]) {
     doc.table(&["model", "in arms", "by role", "total"], 3, rows.collect());
 }
 
-/// The adapters, with the bounds that were measured on them.
+/// The adapters, with the newest bounds that were measured on them.
 fn adapters(doc: &mut Doc, runs: &[Summarised<'_>]) {
-    let mut found: BTreeMap<(&str, &str), (usize, Vec<String>)> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, &str), Vec<&Summarised<'_>>> = BTreeMap::new();
     for run in runs {
         let adapter = &run.run.run.adapter;
         let key = (adapter.name.as_str(), adapter.driver_info.as_str());
-        let (count, roofs) = found.entry(key).or_default();
-        *count += 1;
-        roofs.extend(run.run.run.publish.as_ref().map(|publish| {
-            let roof = publish.roof;
-            format!(
-                "{:.1} GB/s, {:.2} \u{b5}s",
-                roof.read_gb_s, roof.dispatch_us
-            )
-        }));
+        found.entry(key).or_default().push(run);
     }
     if found.is_empty() {
         return;
     }
     doc.heading("Adapters");
-    let rows = found.into_iter().map(|((name, driver), (count, roofs))| {
-        let roofs = if roofs.is_empty() {
-            "not recorded".to_owned()
-        } else {
-            roofs.join("; ")
-        };
-        vec![name.to_owned(), driver.to_owned(), roofs, count.to_string()]
+    let rows = found.into_iter().map(|((name, driver), runs)| {
+        let newest = runs
+            .iter()
+            .filter_map(|run| Some((run, run.run.run.publish.as_ref()?)));
+        let newest = newest.max_by_key(|(run, _)| &run.run.run.started_utc);
+        let roof = newest.map(|(run, publish)| {
+            let roof = publish.roof;
+            format!(
+                "{:.1} GB/s, {:.2} \u{b5}s ({})",
+                roof.read_gb_s,
+                roof.dispatch_us,
+                run.link()
+            )
+        });
+        vec![
+            name.to_owned(),
+            driver.to_owned(),
+            roof.unwrap_or_else(|| "not recorded".to_owned()),
+            runs.len().to_string(),
+        ]
     });
     doc.table(
         &[

@@ -6,7 +6,7 @@ use results::record::Arm;
 use results::stats::quartiles;
 use results::summary::Analysis;
 
-use super::{Axes, Frame, decimals, look, padded, shorten};
+use super::{Axes, Frame, Key, decimals, look, padded};
 use crate::Result;
 use crate::svg::Anchor;
 
@@ -35,17 +35,16 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     );
     let unit = format!("{} time per token (ms)", run.run.metric);
     let digits = decimals(hi - lo);
-    // What fits below an arm, characters.
-    let room = 60 / arms.len();
-    let caption = |arm: Arm| {
-        let name = &run.run.plan(arm).name;
-        match arm {
-            Arm::Control => format!("A': {} (control)", shorten(name, room.saturating_sub(10))),
-            Arm::A | Arm::B | Arm::C | Arm::D | Arm::Slowed => {
-                format!("{arm}: {}", shorten(name, room))
-            }
-        }
-    };
+    let legend: Vec<(Key, String)> = (run.run.timed().iter())
+        .map(|&arm| {
+            let name = &run.run.plan(arm).name;
+            let label = match arm {
+                Arm::Control => format!("A': {name} again (control)"),
+                Arm::A | Arm::B | Arm::C | Arm::D | Arm::Slowed => format!("{arm}: {name}"),
+            };
+            (Key::Marker(arm), label)
+        })
+        .collect();
     let axes = Axes {
         x: (0.0, arms.len() as f64),
         counted: false,
@@ -53,7 +52,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         y: (lo, hi),
         y_label: &unit,
     };
-    let mut frame = Frame::new(&title, &[], &axes);
+    let mut frame = Frame::new(&title, &legend, &axes);
     for (at, (arm, values, [q1, q2, q3])) in arms.iter().enumerate() {
         let at = at as f64;
         for (index, &value) in values.iter().enumerate() {
@@ -80,7 +79,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         let median = format!("{q2:.digits$} ms", digits = digits.max(2));
         frame
             .svg
-            .text(below(19.0), Anchor::Middle, "ink", &caption(*arm));
+            .text(below(19.0), Anchor::Middle, "ink", &arm.to_string());
         frame.svg.text(below(38.0), Anchor::Middle, "grey", &median);
     }
     Ok(Some(frame.svg.file()))

@@ -6,7 +6,7 @@ pub(crate) mod ratio;
 
 use results::record::Arm;
 
-use crate::svg::{Anchor, Marker, Scale, Svg, WIDTH, wrapped};
+use crate::svg::{Anchor, Marker, Scale, Svg, TITLE, WIDTH, wrapped};
 
 /// Height of what lies between the axes.
 const HEIGHT: f64 = 290.0;
@@ -57,7 +57,7 @@ struct Axes<'a> {
 
 impl Frame {
     fn new(title: &str, legend: &[(Key, String)], axes: &Axes<'_>) -> Self {
-        let mut top = 20.0 + 21.0 * wrapped(title, 58).len() as f64;
+        let mut top = 20.0 + 21.0 * wrapped(title, TITLE).len() as f64;
         let places = places(legend, top + 8.0);
         if let Some((_, y)) = places.last() {
             top = y + 14.0;
@@ -173,10 +173,10 @@ fn padded(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 /// Decimals that tell the labels of an axis of this span apart.
 fn decimals(span: f64) -> usize {
     match span {
-        s if s >= 50.0 => 0,
-        s if s >= 5.0 => 1,
-        s if s >= 0.5 => 2,
-        s if s >= 0.05 => 3,
+        s if s >= 7.0 => 0,
+        s if s >= 0.7 => 1,
+        s if s >= 0.07 => 2,
+        s if s >= 0.007 => 3,
         _ => 4,
     }
 }
