@@ -5,6 +5,7 @@
 mod blocks;
 mod element;
 mod gate;
+pub mod kernel;
 pub mod publish;
 mod sentinel;
 mod start;
@@ -19,7 +20,7 @@ use crate::{
 };
 use anyhow::{Result, bail};
 use blocks::{Until, blocks};
-use element::Turns;
+use element::{Tokens, Turns};
 use gate::{GATE_STEPS, gate};
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
@@ -33,7 +34,7 @@ use results::{
     record::{self, Line, Status},
     summary::AbSummary,
 };
-use start::start;
+use start::{Run, start};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -176,7 +177,7 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     require_difference(spec, &gpu.features, &request.arms)?;
     let mut engine = Engine::new(gpu, weights, context(spec, request), None)?;
     let compared = Compared::new(&mut engine, request)?;
-    let mut journal = start(gpu, &engine, request, &compared.arms)?;
+    let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
     let path = journal.path().to_path_buf();
 
     let result = measure(&engine, request, &compared, &mut journal);
@@ -371,8 +372,13 @@ fn measure(
     }
     engine.memory.snapshot(engine.gpu)?;
     let first = engine.token()?;
-    let until = Until::Budget;
-    blocks(engine, request, compared, first, until, &bar, journal)?;
+    let timed = Tokens {
+        engine,
+        request,
+        compared,
+        first,
+    };
+    blocks(&timed, request, Until::Budget, &bar, journal)?;
     // Both arms decode alike where the prompt is what differs.
     let mut passed = true;
     if request.subject.metric == Metric::Decode && !interrupt::asked() {

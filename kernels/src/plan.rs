@@ -236,6 +236,25 @@ impl Plan {
     }
 }
 
+/// The roles whose forms a flag selects, with the formats of their weights.
+fn selection(flag: &Flag) -> String {
+    let mut formats: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for variant in VARIANTS.iter() {
+        if (flag.selects)(variant).is_some() {
+            let of_role = formats.entry(variant.role.name()).or_default();
+            of_role.extend(variant.format.map(QuantFormat::name));
+        }
+    }
+    let named = formats.into_iter().map(|(role, formats)| {
+        let formats: Vec<&str> = formats.into_iter().collect();
+        match formats[..] {
+            [] => role.to_owned(),
+            _ => format!("{role} in {}", formats.join(", ")),
+        }
+    });
+    named.collect::<Vec<String>>().join("; ")
+}
+
 /// Folds `groups` workgroups into x and z where x alone would pass the limit.
 pub const fn fold(groups: usize, max_per_dimension: u32) -> [u32; 3] {
     let z = groups.div_ceil(max_per_dimension as usize);
@@ -378,9 +397,10 @@ impl Builder<'_> {
             if unique.is_empty() {
                 unique.push(format!(
                     "a decoded token dispatches no form that it selects, in {} weights and {} \
-                     activations",
+                     activations; it selects {}",
                     self.spec.format.name(),
-                    self.settings.elem().name()
+                    self.settings.elem().name(),
+                    selection(flag)
                 ));
             }
             return Err(PlanError::Impossible {

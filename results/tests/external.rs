@@ -247,7 +247,7 @@ fn only_like_goes_with_like() {
         ("prompt tokens", &|r| r.prompt_tokens = Some(512)),
         ("decoded tokens", &|r| r.decode_tokens = Some(120)),
         ("side by side", &|r| r.pair = None),
-        ("unknown", &|r| r.bytes_per_weight = None),
+        ("not known", &|r| r.bytes_per_weight = None),
     ];
     for (what, change) in labelled {
         let compared = with(change);

@@ -1,7 +1,7 @@
 //! Paired blocks of timed elements.
 
-use super::{Compared, Request, element::Element, sentinel::Sentinel};
-use crate::{engine::Engine, interrupt, model::split_mix, progress::phase};
+use super::{Request, element::Timed, sentinel::Sentinel};
+use crate::{bench::WARM_UP, interrupt, model::split_mix, progress::phase};
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use results::{
@@ -73,22 +73,24 @@ impl Until<'_> {
     }
 }
 
-/// Measures; the tokens that each arm made, or nothing where it was interrupted. A block is
-/// the arms once, in the order that [`half_block`] draws, and then the same
-/// backwards; A' is arm A compiled a second time.
+/// Measures; the tokens that each arm made, or nothing where it was interrupted. A block
+/// is the arms once, in the order that [`half_block`] draws, and then the same backwards;
+/// A' is arm A compiled a second time.
 pub(super) fn blocks(
-    engine: &Engine<'_>,
+    timed: &dyn Timed,
     request: &Request<'_>,
-    compared: &Compared,
-    first: u32,
     until: Until<'_>,
     bar: &ProgressBar,
     journal: &mut JournalWriter,
 ) -> Result<Option<BTreeMap<record::Arm, Vec<u32>>>> {
     phase(bar, "warming up");
-    let Compared { arms, control } = compared;
-    for arm in arms.iter().chain([control]) {
-        Element::run(engine, request, arm, first)?;
+    let begin = Instant::now();
+    let mut warm = false;
+    while !warm || begin.elapsed() < WARM_UP {
+        for kind in timed.kinds() {
+            timed.element(kind)?;
+        }
+        warm = true;
     }
     let mut coin = until.seed(request);
     let start = Instant::now();
@@ -109,12 +111,7 @@ pub(super) fn blocks(
                 return Ok(None);
             }
             until.tell(bar, request, block, start.elapsed());
-            let arm = if kind == record::Arm::Control {
-                control
-            } else {
-                &arms[kind.plan()]
-            };
-            let done = Element::run(engine, request, arm, first)?;
+            let done = timed.element(kind)?;
             // Every arm does the same work: the tokens of an arm never change.
             let known = tokens.entry(kind).or_insert_with(|| done.made.clone());
             if *known != done.made {
@@ -136,7 +133,7 @@ pub(super) fn blocks(
         if let Until::Count { sentinel, .. } = until {
             journal.append(&Line::Sentinel(record::Sentinel {
                 block,
-                wall_ns: sentinel.time(engine.gpu)?,
+                wall_ns: sentinel.time(timed.gpu())?,
             }))?;
         }
         block += 1;

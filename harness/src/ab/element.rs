@@ -1,14 +1,15 @@
 //! One timed element, by what the flag is judged on: decoded tokens, the whole prompt,
 //! or the prompt of a second turn.
 
-use super::Request;
+use super::{Compared, Request};
 use crate::{
     check,
+    device::Gpu,
     engine::{Arm, Engine},
 };
 use anyhow::{Result, ensure};
 use kernels::flag::Metric;
-use results::record::Span;
+use results::record::{self, Span};
 
 /// What an element did.
 #[derive(Debug)]
@@ -22,15 +23,49 @@ pub(super) struct Element {
     pub(super) made: Vec<u32>,
 }
 
+/// Arms whose elements can be timed in any order.
+pub(super) trait Timed {
+    /// Every arm, the control among them.
+    fn kinds(&self) -> Vec<record::Arm>;
+    /// Runs an element of an arm.
+    fn element(&self, kind: record::Arm) -> Result<Element>;
+    /// The device.
+    fn gpu(&self) -> &Gpu;
+}
+
+/// Arms over whole tokens.
+pub(super) struct Tokens<'t> {
+    pub(super) engine: &'t Engine<'t>,
+    pub(super) request: &'t Request<'t>,
+    pub(super) compared: &'t Compared,
+    /// The token after the prompt.
+    pub(super) first: u32,
+}
+
+impl Timed for Tokens<'_> {
+    fn kinds(&self) -> Vec<record::Arm> {
+        let arms = self.request.kinds().iter().copied();
+        let arms = arms.take(self.compared.arms.len());
+        arms.chain([record::Arm::Control]).collect()
+    }
+
+    fn element(&self, kind: record::Arm) -> Result<Element> {
+        let arm = match kind {
+            record::Arm::Control => &self.compared.control,
+            kind => &self.compared.arms[kind.plan()],
+        };
+        Element::run(self.engine, self.request, arm, self.first)
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.engine.gpu
+    }
+}
+
 impl Element {
     /// Runs one; `first` is the token after the prompt, whose snapshot a decoding
     /// element restores.
-    pub(super) fn run(
-        engine: &Engine<'_>,
-        request: &Request<'_>,
-        arm: &Arm,
-        first: u32,
-    ) -> Result<Self> {
+    fn run(engine: &Engine<'_>, request: &Request<'_>, arm: &Arm, first: u32) -> Result<Self> {
         match request.subject.metric {
             Metric::Decode => Self::decode(engine, request, arm, first),
             Metric::Prefill => {

@@ -10,11 +10,13 @@
 use super::{
     Compared, Outcome, Request,
     blocks::{Until, blocks},
-    context, finished,
+    context,
+    element::Tokens,
+    finished,
     gate::{append_checks, gate},
     require_difference,
     sentinel::Sentinel,
-    start::start,
+    start::{Run, start},
 };
 use crate::{
     check,
@@ -97,7 +99,7 @@ pub fn prepare(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result
     require_difference(spec, &gpu.features, &request.arms)?;
     let mut engine = Engine::new(gpu, weights, context(spec, request), None)?;
     let compared = Compared::new(&mut engine, request)?;
-    let mut journal = start(gpu, &engine, request, &compared.arms)?;
+    let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
     let bar = spinner();
     let passed = gate(&engine, request, &compared.arms, &bar, &mut journal)?;
     bar.finish_and_clear();
@@ -166,15 +168,13 @@ pub fn replicate(
         seed,
         sentinel: &sentinel,
     };
-    let tokens = blocks(
-        &engine,
+    let timed = Tokens {
+        engine: &engine,
         request,
-        &compared,
+        compared: &compared,
         first,
-        until,
-        &bar,
-        &mut journal,
-    )?;
+    };
+    let tokens = blocks(&timed, request, until, &bar, &mut journal)?;
     let Some(tokens) = tokens else {
         return Ok(false);
     };

@@ -11,17 +11,35 @@ use crate::{
     env,
 };
 use anyhow::{Context as _, Result};
-use kernels::flag::Metric;
+use kernels::{Variant, flag::Metric};
 use results::{
     journal::{JournalWriter, next_run_id},
     record,
 };
-use std::{path::Path, time::SystemTime};
+use std::{collections::BTreeMap, path::Path, time::SystemTime};
 
 /// The first free id of a run of today.
 pub(super) fn next_id(data: &Path, reports: &Path, names: &[String]) -> Result<String> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     Ok(next_run_id(&[data, reports], &now[..10], &names.join("-"))?)
+}
+
+/// What the elements of a run are.
+#[derive(Clone, Debug)]
+pub(super) enum Run {
+    /// Tokens, a prompt, or the prompt of a second turn.
+    Tokens,
+    /// Dispatches of one kind.
+    Dispatch {
+        /// Where in a token, and the shape of its matrix.
+        site: String,
+        /// The kernel of each arm.
+        variants: [Variant; 2],
+        /// Weight bytes of a dispatch.
+        weight_bytes: u64,
+        /// Dispatches of an element.
+        count: usize,
+    },
 }
 
 /// Writes the first line of a new journal.
@@ -30,6 +48,7 @@ pub(super) fn start(
     engine: &Engine<'_>,
     request: &Request<'_>,
     arms: &[Arm],
+    run: &Run,
 ) -> Result<JournalWriter> {
     let weights = engine.weights;
     let spec = weights.spec();
@@ -46,39 +65,11 @@ pub(super) fn start(
         )?,
     };
     let prompt_tokens = request.prompt.ids.len();
-    let arm_plan = |i: usize| -> Result<record::ArmPlan> {
-        let totals = arms[i].decode.plan.totals();
-        let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
-        let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
-        let turn = match request.subject.metric {
-            Metric::Decode | Metric::Prefill => None,
-            Metric::SecondTurn => {
-                let turns = Turns::of(request);
-                let fed = turns.reused(&arms[i])..turns.tokens();
-                let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
-                let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
-                Some(dispatches.sum())
-            }
-        };
-        let mut programs = vec![&arms[i].decode];
-        programs.extend(prompt.iter().map(|program| &**program));
-        let values = request.arms[i].settings.values();
-        Ok(record::ArmPlan {
-            name: request.arms[i].name.clone(),
-            settings: values
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), value.to_string()))
-                .collect(),
-            dispatches_per_token: totals.dispatches_per_token,
-            by_role: totals
-                .by_role
-                .iter()
-                .map(|(role, count)| ((*role).to_owned(), *count))
-                .collect(),
-            prefill_dispatches: Some(prefill as u64),
-            second_turn_dispatches: turn,
-            shaders: engine.shader_hashes(&arms[i], &programs),
-        })
+    let arm_plan = |i: usize| match run {
+        Run::Tokens => of_tokens(engine, request, arms, i),
+        Run::Dispatch { variants, .. } => {
+            Ok(of_dispatch(engine, request, &arms[i], i, variants[i]))
+        }
     };
     let provenance = weights.provenance();
     let mut notes = provenance.notes.clone();
@@ -91,7 +82,7 @@ pub(super) fn start(
                 .to_owned(),
         );
     }
-    let run = record::Run {
+    let line = record::Run {
         schema: record::SCHEMA,
         id: id.clone(),
         started_utc: now,
@@ -113,22 +104,35 @@ pub(super) fn start(
             },
             weights_sha256: provenance.sha256.clone(),
             parameters: spec.parameters(),
-            bytes_per_token: arms[0].decode.plan.totals().bytes_per_token,
+            bytes_per_token: match run {
+                Run::Tokens => arms[0].decode.plan.totals().bytes_per_token,
+                Run::Dispatch { weight_bytes, .. } => *weight_bytes,
+            },
         },
         adapter: adapter_record(gpu),
         environment: env::environment(),
         seed: request.seed,
-        prompt: record::Prompt {
-            name: request.prompt.name.clone(),
-            tokens: prompt_tokens as u32,
+        prompt: match run {
+            Run::Tokens => record::Prompt {
+                name: request.prompt.name.clone(),
+                tokens: prompt_tokens as u32,
+            },
+            Run::Dispatch { site, .. } => record::Prompt {
+                name: site.clone(),
+                tokens: 1,
+            },
         },
         second_turn_tokens: match request.subject.metric {
             Metric::Decode | Metric::Prefill => None,
             Metric::SecondTurn => Some(Turns::of(request).tokens() as u32),
         },
-        decode_tokens: request.tokens as u32,
+        decode_tokens: match run {
+            Run::Tokens => request.tokens as u32,
+            Run::Dispatch { count, .. } => *count as u32,
+        },
         budget_s: request.budget.as_secs_f64(),
         metric: match request.subject.metric {
+            _ if matches!(run, Run::Dispatch { .. }) => record::Metric::Dispatch,
             Metric::Decode => record::Metric::Decode,
             Metric::Prefill => record::Metric::Prefill,
             Metric::SecondTurn => record::Metric::SecondTurn,
@@ -148,8 +152,76 @@ pub(super) fn start(
         }),
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
-    Ok(JournalWriter::create(&path, &run)?)
+    Ok(JournalWriter::create(&path, &line)?)
 }
+/// What an arm runs of whole tokens.
+fn of_tokens(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arms: &[Arm],
+    i: usize,
+) -> Result<record::ArmPlan> {
+    let prompt_tokens = request.prompt.ids.len();
+    let totals = arms[i].decode.plan.totals();
+    let prompt = engine.prefill_programs(&arms[i].prefill, 0..prompt_tokens)?;
+    let prefill: usize = prompt.iter().map(|p| p.plan.dispatches.len()).sum();
+    let turn = match request.subject.metric {
+        Metric::Decode | Metric::Prefill => None,
+        Metric::SecondTurn => {
+            let turns = Turns::of(request);
+            let fed = turns.reused(&arms[i])..turns.tokens();
+            let programs = engine.prefill_programs(&arms[i].prefill, fed)?;
+            let dispatches = programs.iter().map(|p| p.plan.dispatches.len() as u64);
+            Some(dispatches.sum())
+        }
+    };
+    let mut programs = vec![&arms[i].decode];
+    programs.extend(prompt.iter().map(|program| &**program));
+    Ok(record::ArmPlan {
+        name: request.arms[i].name.clone(),
+        settings: settings(request, i),
+        dispatches_per_token: totals.dispatches_per_token,
+        by_role: totals
+            .by_role
+            .iter()
+            .map(|(role, count)| ((*role).to_owned(), *count))
+            .collect(),
+        prefill_dispatches: Some(prefill as u64),
+        second_turn_dispatches: turn,
+        shaders: engine.shader_hashes(&arms[i], &programs),
+    })
+}
+
+/// What an arm runs of one dispatch.
+fn of_dispatch(
+    engine: &Engine<'_>,
+    request: &Request<'_>,
+    arm: &Arm,
+    i: usize,
+    variant: Variant,
+) -> record::ArmPlan {
+    let id = variant.id();
+    let mut shaders = engine.shader_hashes(arm, &[&arm.decode]);
+    shaders.retain(|name, _| *name == id);
+    record::ArmPlan {
+        name: request.arms[i].name.clone(),
+        settings: settings(request, i),
+        dispatches_per_token: 1,
+        by_role: [(variant.role.name().to_owned(), 1)].into(),
+        prefill_dispatches: None,
+        second_turn_dispatches: None,
+        shaders,
+    }
+}
+
+fn settings(request: &Request<'_>, i: usize) -> BTreeMap<String, String> {
+    let values = request.arms[i].settings.values();
+    let named = values.iter();
+    named
+        .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+        .collect()
+}
+
 fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
     let features = gpu.device.features();
     record::Adapter {

@@ -6,6 +6,7 @@
 //! that each waits for the one before (latency).
 
 use crate::{
+    device::Gpu,
     engine::{Arm, Engine, Rotation, Turn},
     timer::Timer,
 };
@@ -240,11 +241,7 @@ pub fn time(
     if let Some(name) = &measuring.baseline {
         criterion = criterion.retain_baseline(name.clone(), false);
     }
-    let cold = if engine.gpu.features.cpu {
-        CPU_COLD_BYTES
-    } else {
-        COLD_BYTES
-    };
+    let cold = cold_bytes(engine.gpu);
     let mut all = Vec::new();
     for &mode in &measuring.modes {
         for site in sites {
@@ -296,8 +293,17 @@ pub fn time(
     Ok(all)
 }
 
+/// Bytes of weights that are read in turn, so that no cache holds them.
+pub(crate) const fn cold_bytes(gpu: &Gpu) -> u64 {
+    if gpu.features.cpu {
+        CPU_COLD_BYTES
+    } else {
+        COLD_BYTES
+    }
+}
+
 /// Time of `count` dispatches of a rotation.
-fn repeat(timer: &Timer<'_>, rotation: &Rotation, count: usize) -> Result<Duration> {
+pub(crate) fn repeat(timer: &Timer<'_>, rotation: &Rotation, count: usize) -> Result<Duration> {
     let whole = |pass: &mut wgpu::ComputePass<'_>| rotation.record(rotation.count(), pass);
     let rest = count % rotation.count();
     let part = |pass: &mut wgpu::ComputePass<'_>| rotation.record(rest, pass);

@@ -4,6 +4,7 @@
 
 use crate::{
     device::Gpu,
+    engine::Own,
     kernel::{Case, Operand, Outputs, Runner},
 };
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +18,7 @@ use kernels::{
     variants::WIDE_THREADS,
 };
 use reference::Expected;
-use std::path::PathBuf;
+use std::{path::PathBuf, rc::Rc};
 
 /// A model of one small layer; a case overrides what matters to it.
 pub fn model() -> ModelSpec {
@@ -115,6 +116,13 @@ impl Edit {
     }
 }
 
+/// What stands in place of the rendered text of a variant.
+#[derive(Debug)]
+enum Instead {
+    Edit(Edit),
+    Own(Rc<Own>),
+}
+
 /// A runner with the dispatch limit that grids are folded for.
 #[derive(Debug)]
 pub struct Bench<'g> {
@@ -125,7 +133,7 @@ pub struct Bench<'g> {
     pub(crate) max_groups: u32,
     /// The folder of golden data, where there is one.
     pub(crate) golden: Option<PathBuf>,
-    edit: Option<Edit>,
+    instead: Option<Instead>,
     /// Why the edit could not be applied, where it could not.
     refused: Option<String>,
 }
@@ -140,7 +148,7 @@ impl<'g> Bench<'g> {
             driver: gpu.info.driver.as_str(),
             max_groups: 65_535,
             golden,
-            edit: None,
+            instead: None,
             refused: None,
         }
     }
@@ -148,7 +156,15 @@ impl<'g> Bench<'g> {
     /// The same with a variant's text changed.
     pub fn edited(gpu: &'g Gpu, golden: Option<PathBuf>, edit: Edit) -> Self {
         Self {
-            edit: Some(edit),
+            instead: Some(Instead::Edit(edit)),
+            ..Self::new(gpu, golden)
+        }
+    }
+
+    /// The same with another text in a variant's place.
+    pub fn own(gpu: &'g Gpu, golden: Option<PathBuf>, own: Rc<Own>) -> Self {
+        Self {
+            instead: Some(Instead::Own(own)),
             ..Self::new(gpu, golden)
         }
     }
@@ -177,11 +193,14 @@ impl<'g> Bench<'g> {
     }
 
     fn shader(&mut self, variant: Variant, spec: &ModelSpec) -> Result<Shader> {
-        match self.edit {
-            Some(edit) if edit.variant == variant => edit.apply(spec).inspect_err(|error| {
-                self.refused = Some(format!("{error:#}"));
-            }),
-            _ => Ok(generators::render(variant, spec)?),
+        match &self.instead {
+            Some(Instead::Edit(edit)) if edit.variant == variant => {
+                edit.apply(spec).inspect_err(|error| {
+                    self.refused = Some(format!("{error:#}"));
+                })
+            }
+            Some(Instead::Own(own)) if own.variant == variant => own.render(spec),
+            Some(_) | None => Ok(generators::render(variant, spec)?),
         }
     }
 
@@ -189,9 +208,12 @@ impl<'g> Bench<'g> {
         &mut self,
         variant: Variant,
         spec: &ModelSpec,
-        dispatch: Dispatch,
+        mut dispatch: Dispatch,
         operands: Operands<'_>,
     ) -> Result<Outputs> {
+        if let Some(Instead::Own(own)) = &self.instead {
+            own.adapt(&mut dispatch, self.max_groups);
+        }
         let case = Case {
             operands,
             uniform: dispatch.uniform,
@@ -271,7 +293,7 @@ pub fn selection(
 }
 
 /// The model with its matrices of the variant's role in the variant's format.
-fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
+pub fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
     let mut spec = spec.clone();
     let Some(format) = variant.format else {
         return spec;

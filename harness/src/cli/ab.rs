@@ -1,5 +1,7 @@
 //! `ab`: what is compared, and the answer in lines.
 
+pub(super) mod kernel;
+
 use super::{ModelArgs, answer, choices};
 use crate::{
     ab::{self, ArmSettings, Subject, publish},
@@ -28,7 +30,7 @@ use std::{
 #[derive(Debug, Args)]
 pub(super) struct AbArgs {
     /// The flag to compare
-    #[arg(long, required_unless_present_any = ["flags", "base", "resume"])]
+    #[arg(long, required_unless_present_any = ["flags", "base", "kernel", "resume"])]
     flag: Option<String>,
     /// Two flags: four arms, the effect of each flag and their interaction
     #[arg(
@@ -41,6 +43,22 @@ pub(super) struct AbArgs {
     /// The kernels of this git revision against those of the working tree
     #[arg(long, value_name = "REV", conflicts_with_all = ["flag", "flags", "values"])]
     base: Option<String>,
+    /// One dispatch against another: two forms of this role
+    #[arg(
+        long,
+        value_name = "ROLE",
+        conflicts_with_all = ["flag", "flags", "base", "values", "publish"]
+    )]
+    kernel: Option<String>,
+    /// With --kernel: a form of the role; twice, the baseline first
+    #[arg(long, value_name = "VARIANT", requires = "kernel")]
+    variant: Vec<String>,
+    /// With --kernel: the place in a token, `qkv` or `lm_head` for instance
+    #[arg(long, value_name = "NAME", requires = "kernel")]
+    site: Option<String>,
+    /// With --kernel: a matrix of this shape instead of a model's, `9216x3072`
+    #[arg(long, value_name = "ROWSxK", requires = "kernel")]
+    shape: Option<kernel::Shape>,
     /// Both arms' values, A then B
     #[arg(long, value_name = "A,B")]
     values: Option<String>,
@@ -67,7 +85,7 @@ pub(super) struct AbArgs {
     #[arg(
         long,
         value_name = "RUN",
-        conflicts_with_all = ["flag", "flags", "base", "values", "with", "publish"]
+        conflicts_with_all = ["flag", "flags", "base", "kernel", "values", "with", "publish"]
     )]
     resume: Option<String>,
     /// The journal, in a process that measures a part of a published run
@@ -214,11 +232,14 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     }
     args.require_sound()?;
     // Unknown names are refused before a process is started or a device opened.
-    if args.base.is_none() {
+    if args.base.is_none() && args.kernel.is_none() {
         args.flags()?;
     }
     choices(&args.with)?;
     models::find(args.model.id())?;
+    if let Some(role) = &args.kernel {
+        return kernel::run(args, role);
+    }
     if args.publish && args.journal.is_none() {
         return published(args);
     }
@@ -266,7 +287,23 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         (Some(_), None) => Ok(u8::from(!publish::prepare(&gpu, &weights, &request)?)),
         (None, _) => {
             let outcome = ab::run(&gpu, &weights, &request)?;
-            told(args.model.json, &outcome, model::is_synthetic(&weights))
+            let synthetic = model::is_synthetic(&weights);
+            if args.base.is_none() || !outcome.correct {
+                return told(args.model.json, &outcome, synthetic);
+            }
+            let kernels = kernel::of_base(&gpu, &weights, &request)?;
+            let mut document = serde_json::to_value(&outcome.summary)?;
+            if let Some(document) = document.as_object_mut() {
+                let summaries: Vec<_> = kernels.iter().map(|k| &k.summary).collect();
+                document.insert("kernels".to_owned(), serde_json::to_value(summaries)?);
+            }
+            let texts = kernels.iter().map(|kernel| ab_text(kernel, false));
+            let text: Vec<String> = [ab_text(&outcome, synthetic)]
+                .into_iter()
+                .chain(texts)
+                .collect();
+            answer(args.model.json, &document, &text.join("\n\n"))?;
+            Ok(u8::from(!kernels.iter().all(|kernel| kernel.correct)))
         }
     }
 }
@@ -322,13 +359,13 @@ fn measured(args: &AbArgs, path: &Path, reports_dir: &Path) -> Result<u8> {
     told(args.model.json, &outcome, synthetic)
 }
 
-fn told(json: bool, outcome: &ab::Outcome, synthetic: bool) -> Result<u8> {
+pub(super) fn told(json: bool, outcome: &ab::Outcome, synthetic: bool) -> Result<u8> {
     answer(json, &outcome.summary, &ab_text(outcome, synthetic))?;
     Ok(u8::from(!outcome.correct))
 }
 
 /// The words after the program, without those of a process that measures a part.
-fn arguments() -> Vec<String> {
+pub(super) fn arguments() -> Vec<String> {
     let typed = std::env::args().skip(1);
     typed
         .take_while(|word| word != "--journal" && word != "--replicate")
@@ -336,7 +373,7 @@ fn arguments() -> Vec<String> {
 }
 
 /// The command as a user would type it again.
-fn command_line(arguments: &[String]) -> String {
+pub(super) fn command_line(arguments: &[String]) -> String {
     format!("cargo xtask {}", arguments.join(" "))
 }
 
@@ -348,6 +385,10 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
     }
     lines.push(format!("{}, {}", s.title, s.adapter));
     for arm in &s.arms {
+        if let Some(us) = arm.dispatch_us {
+            lines.push(format!("  {:<34} {us:.2} us per dispatch", arm.name));
+            continue;
+        }
         lines.push(format!(
             "  {:<12} {} dispatches per token, decode {} ms per token, prefill {} ms",
             arm.name,

@@ -2,6 +2,7 @@
 //! the adapter.
 
 mod kernels;
+mod wgsl;
 
 use super::{ModelArgs, answer, choices};
 use crate::{
@@ -75,6 +76,9 @@ fn roof_text(gpu: &Gpu, roof: &Roof) -> String {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<u8> {
+    if let Some(file) = &args.kernels.wgsl {
+        return wgsl::run(args, file);
+    }
     if args.kernels.is_asked() {
         return kernels::run(args);
     }

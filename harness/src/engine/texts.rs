@@ -51,7 +51,7 @@ impl Own {
     }
 
     /// Gives a dispatch of the variant the grid that this text needs.
-    pub(crate) fn adapt(&self, dispatch: &mut Dispatch, features: &Features) {
+    pub(crate) fn adapt(&self, dispatch: &mut Dispatch, max_groups: u32) {
         let (Some(own), true) = (self.outputs_per_workgroup, dispatch.variant == self.variant)
         else {
             return;
@@ -68,7 +68,7 @@ impl Own {
         };
         let groups = outputs.div_ceil(own);
         dispatch.uniform[at] = groups as u32;
-        let [x, _, z] = fold(groups, features.max_workgroups_per_dimension);
+        let [x, _, z] = fold(groups, max_groups);
         dispatch.grid = [x, dispatch.grid[1], z];
     }
 }
@@ -102,7 +102,7 @@ impl Texts {
     pub(super) fn adapt(&self, plan: &mut Plan, features: &Features) {
         if let Self::Own(own) = self {
             for dispatch in &mut plan.dispatches {
-                own.adapt(dispatch, features);
+                own.adapt(dispatch, features.max_workgroups_per_dimension);
             }
         }
     }

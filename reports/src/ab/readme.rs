@@ -1,7 +1,7 @@
 //! The page: the answer first, then the evidence.
 
 use results::journal::AbRun;
-use results::record::{Arm, Status};
+use results::record::{Arm, Metric, Status};
 use results::stats::{Kind, Verdict};
 use results::summary::{AbSummary, ContrastSummary, signed_pct};
 
@@ -53,9 +53,12 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
                 Verdict::Inconclusive | Verdict::Invalid => "seems to take",
             };
             format!(
-                "`{}` {word} {size} {} time per token than `{}`{interval}. **{verdict}**: {}.",
+                "`{}` {word} {size} {} than `{}`{interval}. **{verdict}**: {}.",
                 cell(&b.name),
-                summary.metric,
+                match summary.metric {
+                    Metric::Dispatch => "time per dispatch".to_owned(),
+                    metric => format!("{metric} time per token"),
+                },
                 cell(&a.name),
                 cell(&summary.reason)
             )
@@ -108,7 +111,7 @@ fn show(pictures: &[&str], summary: &AbSummary) -> String {
     let captions = [
         (
             "distribution.svg",
-            "Time per token of every element, by arm",
+            "Time of every element, by arm",
             "Each point is one timed element; the box spans the quartiles, its thick line is the median. The axis does not start at 0.",
         ),
         (

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use results::journal::AbRun;
-use results::record::{ArmPlan, Mode};
+use results::record::{ArmPlan, Metric, Mode};
 use results::summary::{AbSummary, ArmSummary, signed_pct};
 
 use crate::text::{NONE, bytes, cell, code, head, ms, or_none, row, short_hash};
@@ -26,18 +26,30 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
     };
     let speed = |ms: Option<f64>| or_none(ms, |ms| format!("{:.2}", 1000.0 / ms));
     let times = |show: &dyn Fn(&ArmSummary) -> String| summary.arms.iter().map(show).collect();
-    line(
-        "decode, ms per token (median)",
-        times(&|arm| or_none(arm.decode_ms_per_token, ms)),
-    );
-    line(
-        "decode, tokens per second",
-        times(&|arm| speed(arm.decode_ms_per_token)),
-    );
-    line(
-        &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
-        times(&|arm| or_none(arm.prefill_ms, ms)),
-    );
+    if run.run.metric == Metric::Dispatch {
+        line(
+            &format!("{}, us per dispatch (median)", run.run.prompt.name),
+            times(&|arm| or_none(arm.dispatch_us, ms)),
+        );
+        let bytes = run.run.model.bytes_per_token as f64;
+        line(
+            "weights read, GB/s",
+            times(&|arm| or_none(arm.dispatch_us, |us| format!("{:.1}", bytes / us / 1e3))),
+        );
+    } else {
+        line(
+            "decode, ms per token (median)",
+            times(&|arm| or_none(arm.decode_ms_per_token, ms)),
+        );
+        line(
+            "decode, tokens per second",
+            times(&|arm| speed(arm.decode_ms_per_token)),
+        );
+        line(
+            &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
+            times(&|arm| or_none(arm.prefill_ms, ms)),
+        );
+    }
     if let Some(tokens) = run.run.second_turn_tokens {
         line(
             &format!("first token of a second turn of {tokens} tokens, ms (median)"),
@@ -248,14 +260,30 @@ pub(super) fn environment(run: &AbRun) -> String {
         ),
         ("parameters", model.parameters.to_string()),
         (
-            "bytes read per token (weights and scales)",
+            match run.metric {
+                Metric::Dispatch => "bytes read per dispatch (weights and scales)",
+                Metric::Decode | Metric::Prefill | Metric::SecondTurn => {
+                    "bytes read per token (weights and scales)"
+                }
+            },
             bytes(model.bytes_per_token),
         ),
+        match run.metric {
+            Metric::Dispatch => ("site", cell(&run.prompt.name)),
+            Metric::Decode | Metric::Prefill | Metric::SecondTurn => (
+                "prompt",
+                format!("{}, {} tokens", cell(&run.prompt.name), run.prompt.tokens),
+            ),
+        },
         (
-            "prompt",
-            format!("{}, {} tokens", cell(&run.prompt.name), run.prompt.tokens),
+            match run.metric {
+                Metric::Dispatch => "dispatches per element",
+                Metric::Decode | Metric::Prefill | Metric::SecondTurn => {
+                    "decoded tokens per element"
+                }
+            },
+            run.decode_tokens.to_string(),
         ),
-        ("decoded tokens per element", run.decode_tokens.to_string()),
         ("seed", run.seed.to_string()),
         ("budget", format!("{:.0} s of measuring", run.budget_s)),
         (

@@ -57,14 +57,16 @@ pub(super) fn picture<'s>(
         let y = top + ROW * at as f64;
         let run = &e.of.run.run;
         let metric = match run.metric {
-            Metric::Decode => String::new(),
-            Metric::Prefill | Metric::SecondTurn => format!(", {}", run.metric),
+            Metric::Decode => format!(", {} tokens", run.prompt.tokens),
+            Metric::Prefill | Metric::SecondTurn => {
+                format!(", {} tokens, {}", run.prompt.tokens, run.metric)
+            }
+            Metric::Dispatch => format!(", {}", run.prompt.name),
         };
         let name = format!(
-            "{}, {}, {} tokens{metric}, {}",
+            "{}, {}{metric}, {}",
             e.name,
             run.model.name,
-            run.prompt.tokens,
             short(&run.adapter.name)
         );
         svg.text((20.0, y + 12.0), Anchor::Start, "ink halo", &name);

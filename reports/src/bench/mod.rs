@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use results::history::Standing;
 use results::journal::AbRun;
-use results::record::Mode;
+use results::record::{Metric, Mode};
 use results::store::Store;
 use results::summary::{AbSummary, signed_pct};
 
@@ -237,7 +237,11 @@ fn dispatches(doc: &mut Doc, runs: &[Summarised<'_>]) {
     );
     // Model and counts to the arms that have them.
     let mut plans: BTreeMap<(&str, Vec<(&str, u32)>), Vec<&str>> = BTreeMap::new();
-    for run in runs {
+    // The plan of an A/B of one dispatch is of that dispatch.
+    for run in runs
+        .iter()
+        .filter(|run| run.summary.metric != Metric::Dispatch)
+    {
         for (_, plan) in run.run.run.plans() {
             let by_role = plan
                 .by_role

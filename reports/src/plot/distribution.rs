@@ -2,7 +2,7 @@
 //! them the quartiles.
 
 use results::journal::AbRun;
-use results::record::Arm;
+use results::record::{Arm, Metric};
 use results::stats::quartiles;
 use results::summary::Analysis;
 
@@ -16,7 +16,13 @@ const SPREAD: [f64; 7] = [0.0, 13.0, -9.0, 5.0, -13.0, 9.0, -5.0];
 pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     let mut arms = Vec::new();
     for &arm in run.run.timed() {
-        let values = analysis.ms_per_token(arm);
+        let scale = match run.run.metric {
+            Metric::Dispatch => 1e3,
+            Metric::Decode | Metric::Prefill | Metric::SecondTurn => 1.0,
+        };
+        let values: Vec<f64> = (analysis.ms_per_token(arm).into_iter())
+            .map(|ms| scale * ms)
+            .collect();
         if values.is_empty() {
             return Ok(None);
         }
@@ -30,10 +36,18 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         return Ok(None);
     };
     let title = format!(
-        "{}: time per token of every element, by arm",
-        run.run.model.honest_title()
+        "{}: time per {} of every element, by arm",
+        run.run.model.honest_title(),
+        run.run.metric.unit()
     );
-    let unit = format!("{} time per token (ms)", run.run.metric);
+    let time = match run.run.metric {
+        Metric::Dispatch => "us",
+        Metric::Decode | Metric::Prefill | Metric::SecondTurn => "ms",
+    };
+    let unit = match run.run.metric {
+        Metric::Dispatch => "time per dispatch (us)".to_owned(),
+        metric => format!("{metric} time per token (ms)"),
+    };
     let digits = decimals(hi - lo);
     let legend: Vec<(Key, String)> = (run.run.timed().iter())
         .map(|&arm| {
@@ -56,14 +70,14 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     for (at, (arm, values, [q1, q2, q3])) in arms.iter().enumerate() {
         let at = at as f64;
         for (index, &value) in values.iter().enumerate() {
-            let hover = format!("{arm}, element {index}: {value:.4} ms per token");
+            let hover = format!("{arm}, element {index}: {value:.4} {time}");
             let aside = SPREAD[index % SPREAD.len()];
             frame.value(*arm, (at + 0.35, value), aside, true, &hover);
         }
         let (colour, _) = look(*arm);
         let (left, right) = (frame.x.at(at + 0.62), frame.x.at(at + 0.8));
         let (low, middle, high) = (frame.y.at(*q1), frame.y.at(*q2), frame.y.at(*q3));
-        let quartiles = format!("{arm}: quartiles {q1:.4}, {q2:.4} and {q3:.4} ms");
+        let quartiles = format!("{arm}: quartiles {q1:.4}, {q2:.4} and {q3:.4} {time}");
         let svg = &mut frame.svg;
         svg.rect(
             &format!("{colour} band"),
@@ -76,7 +90,7 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         }
         let middle = frame.x.at(at + 0.5);
         let below = |down: f64| (middle, frame.bottom + down);
-        let median = format!("{q2:.digits$} ms", digits = digits.max(2));
+        let median = format!("{q2:.digits$} {time}", digits = digits.max(2));
         frame
             .svg
             .text(below(19.0), Anchor::Middle, "ink", &arm.to_string());

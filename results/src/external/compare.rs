@@ -249,10 +249,11 @@ pub fn compare(a: &Side, b: &Side, figure: Figure) -> Comparison {
     let mut alike = |what: &str, a: Option<String>, b: Option<String>, same: bool| match (a, b) {
         (Some(_), Some(_)) if same => {}
         (Some(a), Some(b)) => labels.push(format!("{what}: {a} and {b}")),
+        (None, None) => labels.push(format!("{what}: not known")),
         (a, b) => labels.push(format!(
             "{what}: {} and {}",
-            a.unwrap_or_else(|| "unknown".into()),
-            b.unwrap_or_else(|| "unknown".into())
+            a.unwrap_or_else(|| "not known".into()),
+            b.unwrap_or_else(|| "not known".into())
         )),
     };
     let texts = |a: &Option<String>, b: &Option<String>| {

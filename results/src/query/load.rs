@@ -97,6 +97,7 @@ impl Filler<'_> {
                     real(at.and_then(|arm| arm.decode_ms_per_token)),
                     real(at.and_then(|arm| arm.prefill_ms)),
                     real(at.and_then(|arm| arm.second_turn_ms)),
+                    real(at.and_then(|arm| arm.dispatch_us)),
                 ],
             )?;
             for (flag, value) in &plan.settings {

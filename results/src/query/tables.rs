@@ -79,7 +79,7 @@ pub const TABLES: &[Table] = &[
             text("standing", "current, superseded or WITHDRAWN"),
             text(
                 "metric",
-                "what the verdict is about: decode, prefill or second turn",
+                "what the verdict is about: decode, prefill, second turn or dispatch",
             ),
             real("margin_pct", "margin declared before the run, percent"),
             text(
@@ -167,6 +167,7 @@ pub const TABLES: &[Table] = &[
                 "second_turn_ms",
                 "median to the first token of a second turn, milliseconds",
             ),
+            real("dispatch_us", "median of one dispatch, microseconds"),
         ],
     },
     Table {

@@ -121,6 +121,19 @@ pub enum Metric {
     Prefill,
     /// Time to the first token of a second turn, per token of its prompt.
     SecondTurn,
+    /// Time of one dispatch. The prompt names the site, `decode_tokens` are the dispatches
+    /// of an element, and a plan is of one dispatch.
+    Dispatch,
+}
+
+impl Metric {
+    /// What a time is for: a token, or a dispatch.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Decode | Self::Prefill | Self::SecondTurn => "token",
+            Self::Dispatch => "dispatch",
+        }
+    }
 }
 
 impl fmt::Display for Metric {
@@ -129,6 +142,7 @@ impl fmt::Display for Metric {
             Self::Decode => "decode",
             Self::Prefill => "prefill",
             Self::SecondTurn => "second turn",
+            Self::Dispatch => "dispatch",
         })
     }
 }

@@ -156,6 +156,9 @@ pub struct ArmSummary {
     /// Median time to the first token of the second turn, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub second_turn_ms: Option<f64>,
+    /// Median time of the dispatch, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatch_us: Option<f64>,
 }
 
 /// The A/A control of the summary, percent.
@@ -535,6 +538,7 @@ fn title(run: &AbRun, analysis: &Analysis) -> String {
     match run.run.metric {
         Metric::Decode => {}
         Metric::Prefill | Metric::SecondTurn => scope.push(run.run.metric.to_string()),
+        Metric::Dispatch => scope.push(format!("one dispatch, {}", run.run.prompt.name)),
     }
     if run.status() == Status::Interrupted {
         scope.push("interrupted".to_owned());
@@ -587,8 +591,13 @@ fn arm(
     let element_ms = middle(&analysis.ms_per_token(arm))?;
     let prefill_ms = middle(&prefill_ms(run, analysis, arm))?;
     let whole = |tokens: u32| element_ms.map(|ms| ms * f64::from(tokens));
+    let dispatch_us = match run.run.metric {
+        Metric::Dispatch => element_ms.map(|ms| 1e3 * ms),
+        Metric::Decode | Metric::Prefill | Metric::SecondTurn => None,
+    };
     let (decode_ms_per_token, prefill_ms, second_turn_ms) = match run.run.metric {
         Metric::Decode => (element_ms, prefill_ms, None),
+        Metric::Dispatch => (None, None, None),
         Metric::Prefill => (None, whole(run.run.prompt.tokens), None),
         Metric::SecondTurn => (
             None,
@@ -602,6 +611,7 @@ fn arm(
         decode_ms_per_token,
         prefill_ms,
         second_turn_ms,
+        dispatch_us,
     })
 }
 

@@ -70,7 +70,7 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
         sample.block, sample.position, sample.arm
     );
     let tokens = match run.run.metric {
-        Metric::Decode => run.run.decode_tokens,
+        Metric::Decode | Metric::Dispatch => run.run.decode_tokens,
         Metric::Prefill => run.run.prompt.tokens,
         Metric::SecondTurn => run.run.second_turn_tokens.unwrap_or(0),
     };
@@ -83,7 +83,7 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
     let plan = run.run.plan(sample.arm);
     let token_by_token = u64::from(plan.dispatches_per_token) * u64::from(tokens);
     let planned = match run.run.metric {
-        Metric::Decode => token_by_token,
+        Metric::Decode | Metric::Dispatch => token_by_token,
         Metric::Prefill => plan.prefill_dispatches.unwrap_or(token_by_token),
         Metric::SecondTurn => plan.second_turn_dispatches.unwrap_or(0),
     };

@@ -4,7 +4,10 @@
 //! process of its own, this binary again, whose standard output goes to standard error
 //! and whose answer comes back in a file.
 
-use super::{super::choices, BenchArgs, GATE_TOKENS};
+use super::{
+    super::{ab::kernel::Shape, choices},
+    BenchArgs, GATE_TOKENS,
+};
 use crate::{
     bench::kernels::{self, Filter, Measuring, Mode, TimedSite},
     check,
@@ -34,17 +37,32 @@ const MARGIN: f64 = 0.02;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct KernelArgs {
     /// Time the kernels of a decoded token one by one, through criterion
-    #[arg(long, conflicts_with_all = ["tokens", "repetitions"])]
+    #[arg(long, group = "single", conflicts_with_all = ["tokens", "repetitions"])]
     kernels: bool,
-    /// With --kernels: of this role alone
-    #[arg(long, value_name = "ROLE", requires = "kernels")]
-    role: Option<String>,
-    /// With --kernels: this variant alone
-    #[arg(long, value_name = "VARIANT", requires = "kernels")]
-    variant: Option<String>,
-    /// With --kernels: sites whose name contains this, `qkv` or `ffn` for instance
-    #[arg(long, value_name = "NAME", requires = "kernels")]
-    site: Option<String>,
+    /// A kernel of your own, body or whole module, in the place of a shipped one: every
+    /// case, then an A/B of the dispatch with a report. FILE with the ending .toml may name
+    /// role, variant, site, shape, outputs_per_workgroup and bindings
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "single",
+        conflicts_with_all = ["tokens", "repetitions", "kernels"]
+    )]
+    pub(super) wgsl: Option<PathBuf>,
+    /// With --kernels: of this role alone; with --wgsl: its role
+    #[arg(long, value_name = "ROLE", requires = "single")]
+    pub(super) role: Option<String>,
+    /// With --kernels: this variant alone; with --wgsl: the one whose place it takes, with
+    /// the same bindings and uniform
+    #[arg(long, value_name = "VARIANT", requires = "single")]
+    pub(super) variant: Option<String>,
+    /// With --kernels: sites whose name contains this, `qkv` or `ffn` for instance; with
+    /// --wgsl: the site
+    #[arg(long, value_name = "NAME", requires = "single")]
+    pub(super) site: Option<String>,
+    /// With --wgsl: a matrix of this shape instead of a model's, `9216x3072`
+    #[arg(long, value_name = "ROWSxK", requires = "wgsl")]
+    pub(super) shape: Option<Shape>,
     /// With --kernels: the part I of N of the sites, as 1/4; `results merge` joins the CSV
     #[arg(long, value_name = "I/N", requires = "kernels")]
     shard: Option<Shard>,

@@ -1,0 +1,262 @@
+//! `ab --kernel`, and what `ab --base` and `bench --wgsl` share with it: one dispatch
+//! against another.
+
+use super::{AbArgs, choices, command_line, told};
+use crate::{
+    ab::{
+        self, ArmSettings, Subject,
+        kernel::{self, Site},
+    },
+    cases,
+    device::Gpu,
+    engine::Texts,
+    interrupt, model,
+};
+use ::kernels::{
+    Features, ModelSpec, Role, Settings, Variant,
+    flag::{Choices, Metric},
+    models,
+    variants::VARIANTS,
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use reference::{Checkpoint, synth};
+use std::time::Duration;
+
+/// Seconds of measuring of one dispatch, where nobody says.
+pub(in crate::cli) const BUDGET_S: f64 = 20.0;
+
+/// Rows and columns of a matrix, `9216x3072`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Shape {
+    rows: usize,
+    k: usize,
+}
+
+impl std::str::FromStr for Shape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| part.trim().parse::<usize>().ok().filter(|&n| n > 0);
+        let parts = text.split_once('x');
+        match parts.and_then(|(rows, k)| Some((number(rows)?, number(k)?))) {
+            Some((rows, k)) if rows <= 1 << 20 && k <= 1 << 16 && k % 32 == 0 => {
+                Ok(Self { rows, k })
+            }
+            _ => Err(
+                "expected ROWSxK, e.g. 9216x3072, rows up to 1048576, K a multiple of 32 up to \
+                 65536"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+impl Shape {
+    /// A model of one small layer whose head has this shape.
+    pub(in crate::cli) fn model(self, variant: Variant) -> Result<ModelSpec> {
+        ensure!(
+            variant.role == Role::Int4Matmul,
+            "--shape: only int4_matmul has a shape of its own, not {}; name a --model",
+            variant.role
+        );
+        let spec = ModelSpec {
+            id: format!("{}x{}", self.rows, self.k),
+            title: format!("a matrix of {} x {}", self.rows, self.k),
+            hidden_size: self.k,
+            vocab_size: self.rows,
+            ..cases::model()
+        };
+        let spec = cases::reading(variant, &spec);
+        spec.validate().map_err(anyhow::Error::msg)?;
+        Ok(spec)
+    }
+}
+
+/// The choice of flags that dispatches a variant somewhere in a token of `spec`.
+pub(in crate::cli) fn choices_of(
+    variant: Variant,
+    spec: &ModelSpec,
+    features: &Features,
+) -> Result<Choices> {
+    variant
+        .check(features, variant.k_step())
+        .map_err(|reason| anyhow::anyhow!("{variant}: {reason}"))?;
+    let found = cases::selection(variant, spec, features, 0);
+    let (choices, _) = found.with_context(|| {
+        format!(
+            "{variant}: no flag selects it in a token of {}; `cargo xtask kernels list` shows \
+             what it needs",
+            spec.id
+        )
+    })?;
+    Ok(choices)
+}
+
+/// The weights and prompt of a kernel's A/B: a model's, or of one matrix.
+pub(in crate::cli) fn weights(
+    args: &super::ModelArgs,
+    shape: Option<ModelSpec>,
+) -> Result<(Checkpoint, model::Prompt)> {
+    match shape {
+        None => args.load(1),
+        Some(spec) => {
+            let prompt = model::prompt(&spec, Some(4), args.seed)?;
+            Ok((synth::checkpoint(&spec, args.seed)?, prompt))
+        }
+    }
+}
+
+/// The one site at which the arms differ, or the one that is named.
+pub(in crate::cli) fn one(
+    sites: Vec<Site>,
+    named: Option<&str>,
+    nothing: impl FnOnce() -> String,
+) -> Result<Site> {
+    let names: Vec<String> = sites.iter().map(|site| site.name.clone()).collect();
+    let mut left = sites;
+    if let Some(name) = named {
+        left.retain(|site| site.name == name);
+    }
+    match (&left[..], names.is_empty()) {
+        ([_], _) => Ok(left.swap_remove(0)),
+        (_, true) => bail!("{}", nothing()),
+        ([], _) => bail!(
+            "--site {}: the arms differ at {}",
+            named.unwrap_or_default(),
+            names.join(", ")
+        ),
+        _ => bail!(
+            "the arms differ at {}; name one with --site",
+            names.join(", ")
+        ),
+    }
+}
+
+pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
+    let role: Role = role.parse()?;
+    let variants = named_variants(args, role)?;
+    let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let with = choices(&args.with)?;
+    let shape = args
+        .shape
+        .map(|shape| shape.model(variants[0]))
+        .transpose()?;
+    let (weights, prompt) = weights(&args.model, shape)?;
+    let spec = weights.spec();
+    let arms: Vec<ArmSettings> = variants
+        .iter()
+        .map(|&variant| {
+            let mut all = choices_of(variant, spec, &gpu.features)?;
+            all.extend(with.clone());
+            Ok(ArmSettings {
+                name: variant.id(),
+                settings: Settings::resolve(&gpu.features, &all)?,
+                slowed: 0.0,
+                texts: Texts::Build,
+            })
+        })
+        .collect::<Result<_>>()?;
+    let mut sites = kernel::differing(spec, &gpu.features, &arms, Some(role))?;
+    sites.retain(|site| site.variants[..] == variants[..]);
+    let [a, b] = [variants[0], variants[1]];
+    let site = one(sites, args.site.as_deref(), || {
+        format!(
+            "{} has no place at which one arm dispatches {a} and the other {b}",
+            spec.id
+        )
+    })?;
+    interrupt::listen();
+    let [data_dir, reports_dir] = ab::folders();
+    let request = ab::Request {
+        subject: subject(&[role.name(), &site.name]),
+        arms,
+        prompt,
+        tokens: args.tokens,
+        budget: Duration::from_secs_f64(args.budget.unwrap_or(BUDGET_S)),
+        margin: args.margin / 100.0,
+        seed: args.model.seed,
+        command: command_line(&super::arguments()),
+        publish: None,
+        id: None,
+        data_dir: &data_dir,
+        reports_dir: &reports_dir,
+    };
+    let outcome = kernel::run(&gpu, &weights, &request, &site)?;
+    told(args.model.json, &outcome, model::is_synthetic(&weights))
+}
+
+/// What a kernel's A/B is about.
+pub(in crate::cli) fn subject(names: &[&str]) -> Subject {
+    Subject {
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+        metric: Metric::Decode,
+        excluded: vec![],
+    }
+}
+
+/// The two variants named, of the role.
+fn named_variants(args: &AbArgs, role: Role) -> Result<Vec<Variant>> {
+    let variants: Vec<Variant> = args
+        .variant
+        .iter()
+        .map(|id| Ok(id.parse()?))
+        .collect::<Result<_>>()?;
+    if let Some(other) = variants.iter().find(|variant| variant.role != role) {
+        bail!(
+            "--variant {other}: it is a form of {}, not of {role}",
+            other.role
+        );
+    }
+    let [a, b] = variants[..] else {
+        let format = models::find(args.model.id())?.format;
+        let own = VARIANTS
+            .iter()
+            .filter(|v| v.role == role && v.format.is_none_or(|f| f == format));
+        let ids: Vec<String> = own.map(Variant::id).collect();
+        bail!(
+            "--kernel {role}: expected --variant twice, the baseline first, found {}; the forms \
+             for {} are {}",
+            variants.len(),
+            format.name(),
+            ids.join(", ")
+        );
+    };
+    ensure!(
+        a != b,
+        "{a} and {b} are the same variant: identical text, nothing to time"
+    );
+    Ok(variants)
+}
+
+/// The dispatches of a token whose kernels' texts differ between a revision and this
+/// build, each compared on its own.
+pub(super) fn of_base(
+    gpu: &Gpu,
+    weights: &Checkpoint,
+    request: &ab::Request<'_>,
+) -> Result<Vec<ab::Outcome>> {
+    let sites = kernel::differing(weights.spec(), &gpu.features, &request.arms, None)?;
+    let mut outcomes = Vec::new();
+    for site in sites {
+        if interrupt::asked() {
+            break;
+        }
+        let [a, b] = site.variants;
+        // Another form at the place is another plan, which the tokens tell.
+        if a != b {
+            continue;
+        }
+        let request = ab::Request {
+            subject: subject(&["base", &site.name]),
+            arms: request.arms.clone(),
+            prompt: request.prompt.clone(),
+            budget: request.budget.min(Duration::from_secs_f64(BUDGET_S)),
+            command: request.command.clone(),
+            publish: None,
+            id: None,
+            ..*request
+        };
+        outcomes.push(kernel::run(gpu, weights, &request, &site)?);
+    }
+    Ok(outcomes)
+}
