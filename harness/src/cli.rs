@@ -8,6 +8,7 @@ mod check;
 mod files;
 mod kernels;
 mod ppl;
+mod records;
 mod text;
 
 use crate::{device, env, model, tint::Tint};
@@ -56,8 +57,12 @@ enum Command {
     Kernels(kernels::KernelsArgs),
     /// Print the dispatches of one token and the bytes they read
     Plan(PlanArgs),
-    /// Make the reports again from their journals
-    Report(ReportArgs),
+    /// Ask, merge and compare what was recorded
+    Results(records::ResultsArgs),
+    /// Read another tool's result file into records
+    Import(records::ImportArgs),
+    /// Make every report again from the records, or check those that lie there
+    Report(records::ReportArgs),
     /// Print adapters, features and limits, and what can be done here
     Doctor(DoctorArgs),
     /// Fetch a model's weights into the cache, verified
@@ -184,15 +189,6 @@ struct PlanArgs {
 }
 
 #[derive(Debug, Args)]
-struct ReportArgs {
-    /// One run, e.g. `2026-11-30-splitk`; all without it
-    id: Option<String>,
-    /// Print one JSON document on standard output
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
 struct DoctorArgs {
     /// Print nothing; exit 0 with an adapter, 4 without
     #[arg(long, hide = true)]
@@ -229,7 +225,9 @@ impl Cli {
             Command::Mutants(args) => cases::run_mutants(&args),
             Command::Kernels(args) => kernels::run(&args),
             Command::Plan(args) => run_plan(&args),
-            Command::Report(args) => run_report(&args),
+            Command::Results(args) => records::run_results(&args),
+            Command::Import(args) => records::run_import(&args),
+            Command::Report(args) => records::run_report(&args),
             Command::Doctor(args) => run_doctor(&args),
             Command::Fetch(args) => run_fetch(&args),
             Command::Convert(args) => files::run_convert(&args),
@@ -305,40 +303,6 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
     }
     answer(args.json, &document, &text)?;
     Ok(0)
-}
-
-fn run_report(args: &ReportArgs) -> Result<u8> {
-    let [data, reports] = crate::ab::folders();
-    let made = reports::regenerate(&data, &reports, args.id.as_deref())?;
-    let written: Vec<String> = made
-        .written
-        .iter()
-        .map(|p| p.display().to_string())
-        .collect();
-    let refused: Vec<String> = made
-        .refused
-        .iter()
-        .map(|r| {
-            let (journal, reason) = (r.journal.display().to_string(), r.reason.to_string());
-            if reason.starts_with(&journal) {
-                reason
-            } else {
-                format!("{journal}: {reason}")
-            }
-        })
-        .collect();
-    let skipped: Vec<String> = made
-        .skipped
-        .iter()
-        .map(|journal| format!("{}: stopped before anything was timed", journal.display()))
-        .collect();
-    let text = [written.as_slice(), &skipped, &refused].concat().join("\n");
-    answer(
-        args.json,
-        &json!({ "written": written, "skipped": skipped, "refused": refused }),
-        &text,
-    )?;
-    Ok(u8::from(!refused.is_empty()))
 }
 
 fn run_doctor(args: &DoctorArgs) -> Result<u8> {

@@ -104,7 +104,16 @@ fn bad_input_is_explained_with_status_2() {
         ("convert none.gguf out", "none.gguf"),
         ("convert not.gguf out", "expected GGUF, found \"GGML\""),
         ("report", "measure first"),
-        ("report 2026-01-01-splitk", "2026-01-01-splitk.jsonl"),
+        ("report 2026-01-01-splitk", "the run 2026-01-01-splitk"),
+        ("report 2026-01-01-splitk --check", "--check"),
+        ("check --shard 5/4", "expected a part as 1/4"),
+        ("check --only model --shard 1/4", "of the kernels"),
+        ("bench --shard 1/4", "--kernels"),
+        ("results merge a.csv --out b.csv", "at least two files"),
+        ("results query SELECT", "expected a folder of records"),
+        ("results compare a b", "expected a folder of records"),
+        ("import excel none.json", "possible values: llama-bench"),
+        ("import llama-bench none.json", "none.json"),
     ];
     for (line, expected) in cases {
         for json in [None, Some("--json")] {
@@ -177,6 +186,33 @@ fn kernels_are_listed_and_shown() {
     let wgsl = shown["wgsl"].as_str().expect("text");
     assert_eq!(text.trim_end(), wgsl.trim_end(), "the same text");
     assert!(wgsl.contains("const HEAD_DIM = 96;"), "of the model named");
+}
+
+/// What another tool measured, from its file to a question and a comparison.
+#[test]
+fn records_are_imported_asked_and_compared() {
+    let folder = folder("records");
+    let rows = "engine,hardware,model,date,decode_tok_s\nE,Some GPU,phi3-mini,2026-11-30,100\n\
+                F,Some GPU,phi3-mini,2026-11-30,50\n";
+    std::fs::write(folder.join("rates.csv"), rows).expect("a file can be written");
+    let document = |args: &[&str]| {
+        let (output, errors) = run(&mut zerotvm(&folder, args));
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {errors}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one document")
+    };
+    let import = ["import", "generic", "rates.csv", "--json"];
+    let records = document(&import)["records"].clone();
+    let id = |at: usize| records[at]["id"].as_str().expect("an id").to_owned();
+    let sql = "SELECT engine FROM external WHERE decode_tok_s > 60";
+    let asked = document(&["results", "query", sql, "--json"]);
+    assert_eq!(asked, serde_json::json!([{ "engine": "E" }]), "{asked}");
+    let compared = document(&["results", "compare", &id(0), &id(1), "--json"]);
+    assert_eq!(compared["comparisons"][0]["ratio"], 0.5, "{compared}");
+    let (again, errors) = run(&mut zerotvm(&folder, &import));
+    assert_eq!(again.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("never overwritten"), "{errors}");
+    let tables = document(&["results", "tables", "--json"]);
+    assert_eq!(tables["tables"][0]["name"], "runs", "{tables}");
 }
 
 #[test]

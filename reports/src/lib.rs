@@ -1,12 +1,23 @@
-//! Dated reports, made from journals alone: Markdown and SVG, the same bytes
-//! for the same journal, on any machine and without a GPU.
+//! Reports, made from records alone: Markdown, SVG and HTML, the same bytes for the
+//! same records, on any machine and without a GPU.
+//!
+//! [`reports`] makes them all in memory; [`Pages`] writes them, or says in what those
+//! that lie there differ.
 
 pub mod ab;
+mod bench;
+mod claims;
+mod doc;
+mod html;
+mod pages;
+mod peers;
 mod plot;
 mod regenerate;
+mod svg;
 mod text;
 
-pub use regenerate::{Refused, Regenerated, regenerate};
+pub use pages::Pages;
+pub use regenerate::{Reports, reports};
 
 use std::path::PathBuf;
 
@@ -39,14 +50,6 @@ pub enum ReportError {
     /// The numbers of a plot or table are not of a measurement.
     #[error(transparent)]
     Stats(#[from] StatsError),
-    /// A plot could not be drawn.
-    #[error("{plot}: drawing failed: {problem}")]
-    Plot {
-        /// The plot's file name.
-        plot: &'static str,
-        /// What the drawing library said.
-        problem: String,
-    },
     /// No journal was selected.
     #[error("{folder}: expected {wanted}, found {found}")]
     NothingSelected {

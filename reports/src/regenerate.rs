@@ -1,113 +1,116 @@
-//! Every report again from its journal.
+//! Every report again from its records.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use results::journal::AbRun;
+use results::store::Store;
 
-use crate::{ReportError, Result, ab};
+use crate::pages::Pages;
+use crate::{ReportError, Result, ab, bench, claims, html, peers};
 
-/// What [`regenerate`] did.
+/// The reports of a folder of records.
 #[derive(Debug, Default)]
-pub struct Regenerated {
-    /// Files written, by journal and then in the report's order.
-    pub written: Vec<PathBuf>,
+pub struct Reports {
+    /// The files.
+    pub pages: Pages,
     /// Journals of runs that were stopped before anything was timed.
     pub skipped: Vec<PathBuf>,
-    /// Journals without a report; the others were still made.
-    pub refused: Vec<Refused>,
+    /// Files without a report, each with the reason; the others were still made.
+    pub refused: Vec<(PathBuf, String)>,
+    store: Store,
 }
 
-/// A journal that gave no report.
-#[derive(Debug)]
-pub struct Refused {
-    /// The journal.
-    pub journal: PathBuf,
-    /// Why.
-    pub reason: ReportError,
-}
-
-/// Makes the report of every journal `data_dir/*.jsonl` in
-/// `reports_dir/<run id>/`, or of the run `only` (the journal's name without its
-/// ending). A journal that cannot be reported is named and does not stop the
-/// others.
+/// Makes the reports of the records in `data`: of every run, and the pages over all of
+/// them; or of the run `only` alone. A record that cannot be reported is named and does
+/// not stop the others.
 ///
 /// # Errors
 /// The folder cannot be read, or nothing is selected.
-pub fn regenerate(data_dir: &Path, reports_dir: &Path, only: Option<&str>) -> Result<Regenerated> {
-    let journals = journals(data_dir)?;
-    let selected: Vec<&PathBuf> = match only {
-        Some(id) => journals.get(id).into_iter().collect(),
-        None => journals.values().collect(),
+pub fn reports(data: &Path, only: Option<&str>) -> Result<Reports> {
+    let store = match Store::read(data) {
+        // Nothing was measured yet.
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Store::default(),
+        store => store.map_err(|cause| ReportError::Io {
+            path: data.to_owned(),
+            action: "reading the records",
+            cause,
+        })?,
     };
-    if selected.is_empty() {
-        let names: Vec<&str> = journals.keys().map(String::as_str).collect();
+    let runs = store.runs.iter();
+    let selected: Vec<_> = runs
+        .filter(|run| only.is_none_or(|id| run.run.id == id))
+        .collect();
+    if selected.is_empty() && (only.is_some() || store.refused.is_empty()) {
+        let ids: Vec<&str> = store.runs.iter().map(|run| run.run.id.as_str()).collect();
         return Err(ReportError::NothingSelected {
-            folder: data_dir.to_owned(),
+            folder: data.to_owned(),
             wanted: only.map_or_else(
                 || "at least one journal (*.jsonl); measure first".to_owned(),
-                |id| format!("the journal {id}.jsonl"),
+                |id| format!("the run {id}"),
             ),
-            found: if names.is_empty() {
+            found: if ids.is_empty() {
                 "none".to_owned()
             } else {
-                names.join(", ")
+                ids.join(", ")
             },
         });
     }
-    let mut done = Regenerated::default();
-    for journal in selected {
-        match report_of(journal, reports_dir) {
-            Ok(Some(written)) => done.written.extend(written),
-            Ok(None) => done.skipped.push(journal.clone()),
-            Err(reason) => done.refused.push(Refused {
-                journal: journal.clone(),
-                reason,
-            }),
+    let mut made = Reports {
+        refused: store.refused.clone(),
+        ..Reports::default()
+    };
+    for run in selected {
+        // Of two runs of one id, which the store names, the first is reported.
+        let again = made
+            .pages
+            .files
+            .keys()
+            .any(|file| file.starts_with(&run.run.id));
+        if again {
+            continue;
+        }
+        if run.was_stopped_early() {
+            made.skipped.push(run.journal.clone());
+            continue;
+        }
+        match ab::files(run) {
+            Ok(files) => {
+                for (name, text) in files {
+                    made.pages.add(Path::new(&run.run.id).join(name), text);
+                }
+            }
+            Err(reason) => made.refused.push((run.journal.clone(), reason.to_string())),
         }
     }
-    Ok(done)
-}
-
-/// The files of a run's report, or nothing where there is nothing to report.
-fn report_of(journal: &Path, reports_dir: &Path) -> Result<Option<Vec<PathBuf>>> {
-    let run = AbRun::load(journal)?;
-    // A renamed copy would overwrite the report of the run that it copies.
-    if journal.file_stem().and_then(|stem| stem.to_str()) != Some(run.run.id.as_str()) {
-        return Err(ReportError::NothingSelected {
-            folder: journal.to_owned(),
-            wanted: format!("a journal named after its run, {}.jsonl", run.run.id),
-            found: "another name".to_owned(),
-        });
-    }
-    if run.was_stopped_early() {
-        return Ok(None);
-    }
-    ab::write(&run, &reports_dir.join(&run.run.id)).map(Some)
-}
-
-/// The journals of a folder by name without ending.
-fn journals(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let io = |cause| ReportError::Io {
-        path: folder.to_owned(),
-        action: "listing the journals",
-        cause,
-    };
-    let mut journals = BTreeMap::new();
-    let entries = match fs::read_dir(folder) {
-        // Nothing was measured yet.
-        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(journals),
-        entries => entries.map_err(io)?,
-    };
-    for entry in entries {
-        let path = entry.map_err(io)?.path();
-        if path.extension().is_some_and(|ending| ending == "jsonl")
-            && let Some(stem) = path.file_stem()
-        {
-            journals.insert(stem.to_string_lossy().into_owned(), path);
+    if only.is_none() {
+        let docs = [&bench::page(&store)?, &peers::page(&store)];
+        made.pages.add("index.html", html::page(&store, &docs));
+        for (name, text) in docs.iter().flat_map(|doc| doc.files()) {
+            made.pages.add(name, text);
         }
     }
-    Ok(journals)
+    made.store = store;
+    Ok(made)
+}
+
+impl Reports {
+    /// What is wrong with the reports that lie in a folder, and with the numbers in the
+    /// texts beside them, each with its name.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn check(&self, reports: &Path, texts: &[(&str, &str)]) -> Result<Vec<String>> {
+        let mut found = self.pages.differences(reports)?;
+        for (name, text) in texts {
+            found.extend(claims::wrong(name, text, &self.store));
+        }
+        for (path, reason) in &self.refused {
+            let path = path.display().to_string();
+            found.push(if reason.starts_with(&path) {
+                reason.clone()
+            } else {
+                format!("{path}: {reason}")
+            });
+        }
+        Ok(found)
+    }
 }

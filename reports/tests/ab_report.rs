@@ -7,7 +7,7 @@ mod simulated;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use reports::{ReportError, ab, regenerate};
+use reports::{ReportError, Reports, ab, reports};
 use results::journal::AbRun;
 use results::record::{Arm, End, Line, Run, Status, Weights};
 use simulated::two_flags::TwoFlags;
@@ -35,6 +35,13 @@ fn world() -> World {
     World::new(7, -0.035)
 }
 
+/// The reports of a folder's data, written into a folder.
+fn regenerate(folder: &Path, into: &Path, only: Option<&str>) -> (Reports, Vec<PathBuf>) {
+    let made = reports(&folder.join("data"), only).expect("reports are made");
+    let written = made.pages.write(into).expect("and written");
+    (made, written)
+}
+
 /// The page of a journal of these lines.
 fn page_of(test: &str, lines: &[Line]) -> (String, PathBuf) {
     let folder = folder(test);
@@ -56,22 +63,25 @@ fn the_same_journal_gives_the_same_bytes() {
     );
     let read = |into: &str| {
         let reports = folder.join(into);
-        let done = regenerate(&folder.join("data"), &reports, None).expect("reports are made");
+        let (done, written) = regenerate(&folder, &reports, None);
         assert!(done.refused.is_empty(), "refused: {:?}", done.refused);
-        let names: Vec<PathBuf> = done
-            .written
+        let names: Vec<PathBuf> = written
             .iter()
             .map(|path| path.strip_prefix(&reports).expect("inside").to_owned())
             .collect();
-        let bytes: Vec<Vec<u8>> = done
-            .written
+        let bytes: Vec<Vec<u8>> = written
             .iter()
             .map(|path| fs::read(path).expect("written files exist"))
             .collect();
         (names, bytes)
     };
     let first = read("one");
-    assert_eq!(first.0.len(), 4, "a page and three pictures: {:?}", first.0);
+    assert_eq!(
+        first.0.len(),
+        8,
+        "a page and three pictures of the run, and three and one over all: {:?}",
+        first.0
+    );
     assert!(first == read("two"), "a second folder has other bytes");
     assert!(first == read("one"), "writing again changed the bytes");
 }
@@ -235,8 +245,7 @@ fn void_and_synthetic_are_said_in_the_title() {
 fn one_bad_journal_does_not_stop_the_others() {
     let folder = folder("selection");
     let data = folder.join("data");
-    let reports = folder.join("reports");
-    let empty = regenerate(&data, &reports, None);
+    let empty = reports(&data, None);
     assert!(
         matches!(empty, Err(ReportError::NothingSelected { .. })),
         "an empty selection is an error: {empty:?}"
@@ -257,16 +266,26 @@ fn one_bad_journal_does_not_stop_the_others() {
     );
     put(&folder, "broken", "{\n{}\n");
     put(&folder, "copy", &journal_text(&lines(run(), &world())));
-    let all = regenerate(&data, &reports, None).expect("the good ones are made");
-    assert_eq!(all.written.len(), 8, "{all:?}");
-    assert_eq!(all.refused.len(), 2, "{all:?}");
+    let (all, _) = regenerate(&folder, &folder.join("reports"), None);
+    let of_runs = all
+        .pages
+        .files
+        .keys()
+        .filter(|file| file.starts_with("2026-11-30-splitk-2"));
+    assert_eq!(of_runs.count(), 4, "{:?}", all.pages.files.keys());
+    assert_eq!(
+        all.refused.len(),
+        2,
+        "a broken one, and a second of one id: {:?}",
+        all.refused
+    );
 
-    let one = regenerate(&data, &reports, Some("2026-11-30-splitk-2")).expect("one is made");
-    assert_eq!(one.written.len(), 4, "{one:?}");
-    let none = regenerate(&data, &reports, Some("2026-11-31")).expect_err("no such journal");
+    let one = reports(&data, Some("2026-11-30-splitk-2")).expect("one is made");
+    assert_eq!(one.pages.files.len(), 4, "{:?}", one.pages.files.keys());
+    let none = reports(&data, Some("2026-11-31")).expect_err("no such run");
     let message = none.to_string();
     assert!(
-        message.contains("2026-11-31.jsonl") && message.contains("2026-11-30-splitk-2"),
+        message.contains("the run 2026-11-31") && message.contains("2026-11-30-splitk-2"),
         "{message}"
     );
 }

@@ -127,8 +127,22 @@ pub const HARNESS_COMMANDS: &[HarnessCommand] = &[
         tint: None,
     },
     HarnessCommand {
+        name: "results",
+        about: "Ask, merge and compare what was recorded",
+        device: Device::Never,
+        model: Model::None,
+        tint: None,
+    },
+    HarnessCommand {
+        name: "import",
+        about: "Read another tool's result file into records",
+        device: Device::Never,
+        model: Model::None,
+        tint: None,
+    },
+    HarnessCommand {
         name: "report",
-        about: "Make the dated reports again from the recorded samples",
+        about: "Make every report again from the records, or check those that lie there",
         device: Device::Never,
         model: Model::None,
         tint: None,
@@ -347,7 +361,9 @@ mod tests {
             "kernels list",
             "kernels check --dialect native",
             "kernels diff HEAD",
-            "report",
+            "report --check",
+            "results query SELECT",
+            "import llama-bench file.json --model phi3-mini",
             "convert a.gguf out",
         ] {
             assert_eq!(needs(line), need(None, None), "{line}");

@@ -157,6 +157,16 @@ fn shaders_are_read_by_the_generators_and_the_harness() {
 }
 
 #[test]
+fn the_results_alone_open_sqlite() {
+    let graph = Graph::read();
+    let members = graph.members.keys().map(String::as_str);
+    let direct: Vec<&str> = members
+        .filter(|member| graph.direct(member).contains("rusqlite"))
+        .collect();
+    assert_eq!(direct, ["results"]);
+}
+
+#[test]
 fn xtask_depends_on_clap_alone() {
     let graph = Graph::read();
     let direct: Vec<&str> = graph.direct("xtask").into_iter().collect();

@@ -16,6 +16,7 @@ use kernels::{
     Role, Variant,
     plan::{Buffer, Part},
 };
+use results::sheet::{self, KernelTime};
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
@@ -387,63 +388,34 @@ fn estimate(file: &Path, unit: f64) -> Result<Interval> {
     })
 }
 
-/// A row of the record of kernel times.
-#[derive(Serialize)]
-struct Row<'a> {
-    model: &'a str,
-    adapter: &'a str,
-    driver: &'a str,
-    timestamps: bool,
-    site: &'a str,
-    variant: &'a str,
-    shape: &'a str,
-    mode: Mode,
-    dispatches_per_token: usize,
-    weight_bytes: u64,
-    weight_sets: usize,
-    sample: usize,
-    dispatches: u64,
-    ns: u64,
-}
-
 /// Writes every sample as CSV, a row each.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When the file exists or cannot be written.
 pub fn write_csv(
     file: &Path,
     engine: &Engine<'_>,
     timer: &Timer<'_>,
     timed: &[TimedSite],
 ) -> Result<()> {
-    let mut csv = csv::Writer::from_path(file).with_context(|| file.display().to_string())?;
-    for TimedSite {
-        site,
-        mode,
-        weight_sets,
-        samples,
-        ..
-    } in timed
-    {
-        for (sample, &Sample { dispatches, ns }) in samples.iter().enumerate() {
-            csv.serialize(Row {
-                model: &engine.weights.spec().id,
-                adapter: &engine.gpu.info.name,
-                driver: &engine.gpu.info.driver_info,
-                timestamps: timer.grade.timestamps,
-                site: &site.site,
-                variant: &site.variant,
-                shape: &site.shape,
-                mode: *mode,
-                dispatches_per_token: site.dispatches_per_token,
-                weight_bytes: site.weight_bytes,
-                weight_sets: *weight_sets,
-                sample,
-                dispatches,
-                ns,
-            })?;
-        }
-    }
-    csv.flush()?;
-    Ok(())
+    let rows = timed.iter().flat_map(|timed| {
+        let samples = timed.samples.iter().enumerate();
+        samples.map(|(sample, &Sample { dispatches, ns })| KernelTime {
+            model: engine.weights.spec().id.clone(),
+            adapter: engine.gpu.info.name.clone(),
+            driver: engine.gpu.info.driver_info.clone(),
+            timestamps: timer.grade.timestamps,
+            site: timed.site.site.clone(),
+            variant: timed.site.variant.clone(),
+            shape: timed.site.shape.clone(),
+            mode: timed.mode.name().to_owned(),
+            dispatches_per_token: timed.site.dispatches_per_token as u64,
+            weight_bytes: timed.site.weight_bytes,
+            weight_sets: timed.weight_sets as u64,
+            sample: sample as u64,
+            dispatches,
+            ns,
+        })
+    });
+    Ok(sheet::write(file, &rows.collect::<Vec<_>>())?)
 }

@@ -18,6 +18,10 @@ use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use results::{
+    shard::Shard,
+    sheet::{self, CheckedKernel},
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -54,6 +58,13 @@ pub(super) struct CheckArgs {
         conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "golden", "only", "variant"]
     )]
     case: Option<String>,
+    /// The part I of N of the kernels, as 1/4; the model is in the first
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["case", "golden", "variant"])]
+    shard: Option<Shard>,
+    /// Write what each kernel passed as CSV to this file; `results merge` joins those of
+    /// shards
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["case", "golden"])]
+    csv: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -87,17 +98,34 @@ pub(super) fn run(args: &CheckArgs) -> Result<u8> {
              and --flag are of --only model; leave them out, or name a kernel with --variant"
         );
     }
+    if args.only == Some(Half::Model) && (args.shard.is_some() || args.csv.is_some()) {
+        bail!("--only model: --shard and --csv are of the kernels; leave them out");
+    }
+    if let Some(csv) = args.csv.as_ref().filter(|csv| csv.exists()) {
+        bail!("--csv {}: the file exists; name another", csv.display());
+    }
+    let shard = args.shard.unwrap_or(Shard::WHOLE);
     let one: Option<Variant> = args.variant.as_deref().map(str::parse).transpose()?;
     models::find(args.model.id())?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
     let mut all = Answer::new(&gpu, args.model.seed);
     // The model first: what is wrong with its arguments is said at once.
-    if args.only != Some(Half::Kernels) && one.is_none() {
+    if args.only != Some(Half::Kernels) && one.is_none() && shard.is_first() {
         all.model(args, &settings)?;
     }
     if args.only != Some(Half::Model) {
-        all.kernels(&one.map_or_else(|| VARIANTS.clone(), |variant| vec![variant]));
+        let variants = one.map_or_else(|| VARIANTS.clone(), |variant| vec![variant]);
+        let (count, variants) = (variants.len(), shard.take(variants));
+        if variants.is_empty() {
+            bail!(
+                "--shard {shard}: there are {count} kernels, and this part has none; use fewer parts"
+            );
+        }
+        all.kernels(&variants);
+    }
+    if let Some(csv) = &args.csv {
+        sheet::write(csv, &all.rows(shard))?;
     }
     answer(args.model.json, &all.document(), &all.text())?;
     Ok(u8::from(all.failed() > 0))
@@ -180,6 +208,23 @@ impl<'g> Answer<'g> {
             },
         );
         bar.finish_and_clear();
+    }
+
+    /// What each kernel passed.
+    fn rows(&self, shard: Shard) -> Vec<CheckedKernel> {
+        let row = |v: &VariantCases| CheckedKernel {
+            adapter: self.gpu.info.name.clone(),
+            driver: self.gpu.info.driver_info.clone(),
+            seed: self.seed,
+            shard: shard.to_string(),
+            variant: v.variant.clone(),
+            cases: v.cases as u64,
+            passed: v.passed as u64,
+            failed: v.failed.len() as u64,
+            skipped: v.skipped.len() as u64,
+            unrun: v.unrun.clone().unwrap_or_default(),
+        };
+        self.variants.iter().map(row).collect()
     }
 
     fn cases(&self) -> usize {

@@ -4,80 +4,51 @@ mod correctness;
 mod readme;
 mod sections;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use results::journal::AbRun;
 use results::summary::{AbSummary, Analysis};
 
 use crate::plot::{context, distribution, ratio};
-use crate::{ReportError, Result};
+use crate::{Pages, Result};
 
 /// The picture of each contrast: of one flag the first, of two the main effects and
 /// the interaction.
 const RATIOS: [&str; 3] = ["ratio.svg", "ratio-2.svg", "interaction.svg"];
 
-/// Writes `README.md` and, where there are times to show, `distribution.svg`,
-/// one of [`RATIOS`] for each contrast and `context.svg` into `dir`, and returns their paths. The same
+/// The files of a run's report by name: `README.md` and, where there are times to show,
+/// `distribution.svg`, one of [`RATIOS`] for each contrast and `context.svg`. The same
 /// journal gives the same bytes.
 ///
 /// # Errors
-/// The run may not be summarised ([`Analysis::of`]), a plot cannot be drawn, or
-/// the file system refuses.
-pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
+/// The run may not be summarised ([`Analysis::of`]), or a plot cannot be drawn.
+pub fn files(run: &AbRun) -> Result<Vec<(&'static str, String)>> {
     let analysis = Analysis::of(run)?;
-    let summary = AbSummary::of(run, dir)?;
+    let summary = AbSummary::of(run, Path::new(""))?;
     let mut pictures = vec![("distribution.svg", distribution::draw(run, &analysis)?)];
-    for (at, &file) in RATIOS.iter().enumerate() {
-        let picture = match analysis.contrasts.get(at) {
-            Some(contrast) => ratio::draw(run, &analysis, contrast, file)?,
-            None => None,
-        };
-        pictures.push((file, picture));
+    for (&file, contrast) in RATIOS.iter().zip(&analysis.contrasts) {
+        pictures.push((file, ratio::draw(run, &analysis, contrast)?));
     }
     pictures.push(("context.svg", context::draw(run, &analysis)?));
-    let drawn: Vec<&str> = pictures
-        .iter()
-        .filter(|(_, picture)| picture.is_some())
-        .map(|(file, _)| *file)
-        .collect();
-    let page = readme::page(run, &summary, &drawn);
-
-    fs::create_dir_all(dir).map_err(|cause| ReportError::Io {
-        path: dir.to_owned(),
-        action: "creating the report's folder",
-        cause,
-    })?;
-    let mut written = vec![write_file(dir.join("README.md"), &page)?];
+    let mut files = Vec::new();
     for (name, picture) in pictures {
-        let path = dir.join(name);
-        match picture {
-            Some(svg) => written.push(write_file(path, &svg)?),
-            None => remove_stale(path)?,
-        }
+        files.extend(picture.map(|svg| (name, svg)));
     }
-    Ok(written)
+    let drawn: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    files.insert(0, ("README.md", readme::page(run, &summary, &drawn)));
+    Ok(files)
 }
 
-fn write_file(path: PathBuf, text: &str) -> Result<PathBuf> {
-    match fs::write(&path, text) {
-        Ok(()) => Ok(path),
-        Err(cause) => Err(ReportError::Io {
-            path,
-            action: "writing the report",
-            cause,
-        }),
+/// Writes a run's report into `dir`, removes pictures of an earlier one, and returns the
+/// paths.
+///
+/// # Errors
+/// As [`files`], or the file system refuses.
+pub fn write(run: &AbRun, dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut pages = Pages::default();
+    let folder = dir.file_name().unwrap_or_default();
+    for (name, text) in files(run)? {
+        pages.add(Path::new(folder).join(name), text);
     }
-}
-
-/// A picture of an earlier version of the report must not outlive its numbers.
-fn remove_stale(path: PathBuf) -> Result<()> {
-    match fs::remove_file(&path) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(ReportError::Io {
-            path,
-            action: "removing an outdated picture",
-            cause,
-        }),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    pages.write(dir.parent().unwrap_or(Path::new("")))
 }

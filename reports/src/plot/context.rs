@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 use results::journal::AbRun;
 use results::record::{Arm, Metric};
 use results::stats::median;
 use results::summary::Analysis;
 
-use super::{FAINT, INK, Key, decimals, draw_marker, look, padded, page, text, within};
+use super::{Axes, Frame, Key, look, padded};
 use crate::Result;
 
 /// Largest ratio of two times of one arm at one length of a sweep. Beyond it the clock
@@ -65,47 +63,30 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
             ]
         })
         .collect();
-    let digits = decimals(hi - lo);
-    page("context.svg", &title, &legend, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(20)
-            .margin_top(8)
-            .y_label_area_size(72)
-            .x_label_area_size(48)
-            .build_cartesian_2d(from..to, lo..hi)?;
-        chart
-            .configure_mesh()
-            .x_desc("tokens already in the context")
-            .x_labels(9)
-            .x_label_formatter(&|context| format!("{context:.0}"))
-            .y_desc("time per token (ms)")
-            .y_label_formatter(&|ms| format!("{ms:.digits$}"))
-            .y_labels(8)
-            .bold_line_style(FAINT)
-            .light_line_style(TRANSPARENT)
-            .axis_style(INK)
-            .label_style(text(14, HPos::Center))
-            .axis_desc_style(text(15, HPos::Center))
-            .draw()?;
-        for (arm, series) in &series {
-            for (&context, times) in series {
-                for &ms in times {
-                    let at = chart.backend_coord(&(f64::from(context), ms));
-                    let (x, y) = within(area, at);
-                    draw_marker(area, (x + aside(*arm), y), *arm, 0.45)?;
-                }
+    let axes = Axes {
+        x: (from, to),
+        counted: true,
+        x_label: "tokens already in the context",
+        y: (lo, hi),
+        y_label: "time per token (ms)",
+    };
+    let mut frame = Frame::new(&title, &legend, &axes);
+    for (arm, series) in &series {
+        for (&context, times) in series {
+            for &ms in times {
+                let hover = format!("{arm} after {context} tokens: {ms:.4} ms");
+                let at = (f64::from(context), ms);
+                frame.value(*arm, at, aside(*arm), true, &hover);
             }
         }
-        for (arm, line) in &lines {
-            let (colour, _) = look(*arm);
-            chart.draw_series(LineSeries::new(
-                line.iter().copied(),
-                colour.stroke_width(2),
-            ))?;
-        }
-        Ok(())
-    })
-    .map(Some)
+    }
+    for (arm, line) in &lines {
+        let points: Vec<(f64, f64)> = (line.iter())
+            .map(|&(context, ms)| (frame.x.at(context), frame.y.at(ms)))
+            .collect();
+        frame.svg.path(look(*arm).0, &points);
+    }
+    Ok(Some(frame.svg.file()))
 }
 
 /// The same without the lengths at which an arm's times are too far apart.
@@ -128,13 +109,13 @@ fn settled(mut series: Vec<(Arm, Series)>) -> Vec<(Arm, Series)> {
 }
 
 /// Points of the arms at one length stand beside each other, pixels.
-fn aside(arm: Arm) -> i32 {
+const fn aside(arm: Arm) -> f64 {
     match arm {
-        Arm::A => -4,
-        Arm::Control | Arm::Slowed => 0,
-        Arm::B => 4,
-        Arm::C => -12,
-        Arm::D => 12,
+        Arm::A => -4.0,
+        Arm::Control | Arm::Slowed => 0.0,
+        Arm::B => 4.0,
+        Arm::C => -12.0,
+        Arm::D => 12.0,
     }
 }
 

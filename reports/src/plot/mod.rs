@@ -1,172 +1,150 @@
-//! What all plots share: size, colours, markers, text and axes.
+//! What the plots of one run share: looks of the arms, legend and axes.
 
 pub(crate) mod context;
 pub(crate) mod distribution;
 pub(crate) mod ratio;
 
-use plotters::backend::SVGBackend;
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use results::record::Arm;
 
-use crate::ReportError;
+use crate::svg::{Anchor, Marker, Scale, Svg, TITLE, WIDTH, wrapped};
 
-/// Width and height, pixels.
-const SIZE: (u32, u32) = (840, 460);
-/// Height of the title, and of each line of the legend, pixels.
-const TITLE: i32 = 34;
-const LEGEND_LINE: i32 = 20;
-/// Left edge of the head's text, pixels.
-const LEFT: i32 = 20;
-/// Average width of a character of the legend, pixels.
-const CHARACTER: f64 = 7.0;
-/// Half the width of a marker, pixels.
-const MARKER: i32 = 4;
+/// Height of what lies between the axes.
+const HEIGHT: f64 = 290.0;
+/// The axes' places from left and right.
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = WIDTH - 18.0;
+/// Height of a line of the legend, and average width of a character.
+const LINE: f64 = 24.0;
+const CHARACTER: f64 = 7.4;
 
-/// The page is white whatever surrounds the picture.
-const PAGE: RGBColor = WHITE;
-/// Text and axes.
-const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
-/// Grid, and lines that are not data.
-const FAINT: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-/// The margin.
-const GREY: RGBColor = RGBColor(0x66, 0x66, 0x66);
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
-
-/// A shape that tells series apart without colour.
-#[derive(Clone, Copy, Debug)]
-enum Marker {
-    Circle,
-    Triangle,
-    Square,
-    Diamond,
-    Bar,
-}
-
-/// Colour (Okabe and Ito's palette) and shape of an arm.
-fn look(arm: Arm) -> (RGBColor, Marker) {
+/// Colour and shape of an arm.
+const fn look(arm: Arm) -> (&'static str, Marker) {
     match arm {
-        Arm::A => (RGBColor(0x00, 0x72, 0xb2), Marker::Circle),
-        Arm::Control => (RGBColor(0x00, 0x9e, 0x73), Marker::Triangle),
-        Arm::B => (RGBColor(0xd5, 0x5e, 0x00), Marker::Square),
-        Arm::C | Arm::Slowed => (RGBColor(0xcc, 0x79, 0xa7), Marker::Diamond),
-        Arm::D => (RGBColor(0x22, 0x22, 0x22), Marker::Bar),
+        Arm::A => ("blue", Marker::Circle),
+        Arm::Control => ("green", Marker::Triangle),
+        Arm::B => ("red", Marker::Square),
+        Arm::C | Arm::Slowed => ("pink", Marker::Diamond),
+        Arm::D => ("ink", Marker::Bar),
     }
-}
-
-/// Draws the marker of an arm at a pixel of the area.
-fn draw_marker(area: &Area<'_>, (x, y): (i32, i32), arm: Arm, opacity: f64) -> Drawn<()> {
-    let (colour, shape) = look(arm);
-    let style = colour.mix(opacity).filled();
-    let r = MARKER;
-    match shape {
-        Marker::Circle => area.draw(&Circle::new((x, y), r, style)),
-        Marker::Triangle => {
-            let corners = vec![(x, y - r - 1), (x + r + 1, y + r), (x - r - 1, y + r)];
-            area.draw(&Polygon::new(corners, style))
-        }
-        Marker::Diamond => {
-            let corners = vec![
-                (x, y - r - 1),
-                (x + r + 1, y),
-                (x, y + r + 1),
-                (x - r - 1, y),
-            ];
-            area.draw(&Polygon::new(corners, style))
-        }
-        Marker::Bar => area.draw(&Rectangle::new(
-            [(x - r - 1, y - 2), (x + r + 1, y + 2)],
-            style,
-        )),
-        Marker::Square => area.draw(&Rectangle::new([(x - r, y - r), (x + r, y + r)], style)),
-    }
-}
-
-/// The pixel of the area that is `pixel` of the page.
-fn within(area: &Area<'_>, pixel: (i32, i32)) -> (i32, i32) {
-    let (left, top) = area.get_base_pixel();
-    (pixel.0 - left, pixel.1 - top)
 }
 
 /// An entry of the legend.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Key {
     Marker(Arm),
-    Line(RGBColor),
-    Dashes(RGBColor),
-    Band(RGBColor),
+    Line(&'static str),
+    Dashes(&'static str),
+    Band(&'static str),
 }
 
-/// Draws on a fresh page with `title` and legend; `body` gets what is below.
-/// `None` where there is nothing to show.
-fn page(
-    file: &'static str,
-    title: &str,
-    legend: &[(Key, String)],
-    body: impl FnOnce(&Area<'_>) -> Drawn<()>,
-) -> std::result::Result<String, ReportError> {
-    let mut svg = String::new();
-    let drawn = (|| {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&PAGE)?;
-        root.draw_text(title, &text(17, HPos::Left), (LEFT, 20))?;
-        let head = draw_legend(&root, legend)?;
-        let (_, below) = root.split_vertically(head);
-        body(&below.margin(8, 0, 12, 0))?;
-        root.present()
-    })();
-    drawn.map_err(|error| ReportError::Plot {
-        plot: file,
-        problem: error.to_string(),
-    })?;
-    Ok(svg)
+/// A picture with axes, to draw between.
+struct Frame {
+    svg: Svg,
+    x: Scale,
+    y: Scale,
+    bottom: f64,
 }
 
-/// Draws the entries from left to right, on as many lines as they need, and
-/// returns the pixels taken from the top.
-fn draw_legend(root: &Area<'_>, legend: &[(Key, String)]) -> Drawn<i32> {
-    if legend.is_empty() {
-        return Ok(TITLE);
-    }
-    let (mut x, mut y) = (LEFT, TITLE + LEGEND_LINE / 2);
-    for (key, label) in legend {
-        let label = shorten(label, 48);
-        let width = 46 + (label.chars().count() as f64 * CHARACTER) as i32;
-        if x > LEFT && x + width > SIZE.0 as i32 {
-            (x, y) = (LEFT, y + LEGEND_LINE);
+/// What the axes show.
+struct Axes<'a> {
+    x: (f64, f64),
+    /// Whether the horizontal axis has numbers.
+    counted: bool,
+    x_label: &'a str,
+    y: (f64, f64),
+    y_label: &'a str,
+}
+
+impl Frame {
+    fn new(title: &str, legend: &[(Key, String)], axes: &Axes<'_>) -> Self {
+        let mut top = 20.0 + 21.0 * wrapped(title, TITLE).len() as f64;
+        let places = places(legend, top + 8.0);
+        if let Some((_, y)) = places.last() {
+            top = y + 14.0;
         }
-        let middle = (x + 10, y);
-        match key {
-            Key::Marker(arm) => draw_marker(root, middle, *arm, 1.0)?,
-            Key::Line(colour) => root.draw(&PathElement::new(
-                [(x, y), (x + 20, y)],
-                colour.stroke_width(2),
-            ))?,
-            Key::Dashes(colour) => {
-                for start in [x, x + 8, x + 16] {
-                    let dash = [(start, y), (start + 5, y)];
-                    root.draw(&PathElement::new(dash, colour.stroke_width(2)))?;
-                }
+        let bottom = top + 8.0 + HEIGHT;
+        let mut svg = Svg::new(bottom + 58.0, title);
+        for ((key, label), (x, y)) in legend.iter().zip(&places) {
+            draw_key(&mut svg, *key, (*x, *y));
+            svg.text(
+                (x + 28.0, y + 5.0),
+                Anchor::Start,
+                "ink",
+                &shorten(label, 60),
+            );
+        }
+        let x = Scale::linear(axes.x, (LEFT, RIGHT));
+        let y = Scale::linear(axes.y, (bottom, top + 8.0));
+        let digits = decimals(axes.y.1 - axes.y.0);
+        for tick in y.ticks(7) {
+            let at = y.at(tick);
+            svg.line("faint thin", (LEFT, at), (RIGHT, at));
+            let label = format!("{tick:.digits$}").replace('-', "\u{2212}");
+            svg.text((LEFT - 7.0, at + 5.0), Anchor::End, "ink", &label);
+        }
+        if axes.counted {
+            for tick in x.ticks(7) {
+                svg.line("ink thin", (x.at(tick), bottom), (x.at(tick), bottom + 5.0));
+                svg.text(
+                    (x.at(tick), bottom + 20.0),
+                    Anchor::Middle,
+                    "ink",
+                    &format!("{tick:.0}"),
+                );
             }
-            Key::Band(colour) => root.draw(&Rectangle::new(
-                [(x, y - 6), (x + 20, y + 6)],
-                colour.mix(0.2).filled(),
-            ))?,
         }
-        root.draw_text(&label, &text(14, HPos::Left), (x + 28, y))?;
+        svg.line("ink thin", (LEFT, bottom), (RIGHT, bottom));
+        svg.text(
+            ((LEFT + RIGHT) / 2.0, bottom + 44.0),
+            Anchor::Middle,
+            "ink",
+            axes.x_label,
+        );
+        svg.upright((18.0, bottom - HEIGHT / 2.0), "ink", axes.y_label);
+        Self { svg, x, y, bottom }
+    }
+
+    /// A value as a marker of an arm, moved sideways by `aside` pixels.
+    fn value(&mut self, arm: Arm, (x, y): (f64, f64), aside: f64, soft: bool, hover: &str) {
+        let (colour, marker) = look(arm);
+        let class = if soft {
+            format!("{colour} soft")
+        } else {
+            colour.to_owned()
+        };
+        let at = (self.x.at(x) + aside, self.y.at(y));
+        self.svg.marker((&class, marker), at, hover);
+    }
+
+    /// A line across at a value.
+    fn across(&mut self, class: &str, value: f64) {
+        let y = self.y.at(value);
+        self.svg.line(class, (LEFT, y), (RIGHT, y));
+    }
+}
+
+/// Where the entries of a legend stand, from left to right on as many lines as they need.
+fn places(legend: &[(Key, String)], top: f64) -> Vec<(f64, f64)> {
+    let (mut x, mut y) = (16.0, top);
+    let mut places = Vec::new();
+    for (_, label) in legend {
+        let width = 44.0 + shorten(label, 60).chars().count() as f64 * CHARACTER;
+        if x > 16.0 && x + width > WIDTH {
+            (x, y) = (16.0, y + LINE);
+        }
+        places.push((x, y));
         x += width;
     }
-    Ok(y + LEGEND_LINE / 2)
+    places
 }
 
-/// Text of a size in pixels, anchored at its vertical middle.
-fn text(size: i32, side: HPos) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font())
-        .color(&INK)
-        .pos(Pos::new(side, VPos::Center))
+fn draw_key(svg: &mut Svg, key: Key, (x, y): (f64, f64)) {
+    match key {
+        Key::Marker(arm) => svg.marker(look(arm), (x + 10.0, y), ""),
+        Key::Line(class) => svg.line(class, (x, y), (x + 20.0, y)),
+        Key::Dashes(class) => svg.line(&format!("{class} dashed"), (x, y), (x + 20.0, y)),
+        Key::Band(class) => svg.rect(&format!("{class} band"), (x, y - 7.0), (20.0, 14.0), ""),
+    }
 }
 
 /// At most `limit` characters, with an ellipsis where some are left out.
@@ -195,10 +173,10 @@ fn padded(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 /// Decimals that tell the labels of an axis of this span apart.
 fn decimals(span: f64) -> usize {
     match span {
-        s if s >= 50.0 => 0,
-        s if s >= 5.0 => 1,
-        s if s >= 0.5 => 2,
-        s if s >= 0.05 => 3,
+        s if s >= 7.0 => 0,
+        s if s >= 0.7 => 1,
+        s if s >= 0.07 => 2,
+        s if s >= 0.007 => 3,
         _ => 4,
     }
 }

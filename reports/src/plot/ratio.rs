@@ -1,27 +1,22 @@
 //! What every block says of a contrast, with the estimate, its interval, the
 //! margin, and the control.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 use results::journal::AbRun;
 use results::record::{Arm, Mode};
 use results::stats::{Contrast, Kind, percent};
 use results::summary::{Analysis, signed_pct};
 
-use super::{
-    FAINT, GREY, INK, Key, decimals, draw_marker, look, padded, page, shorten, text, within,
-};
+use super::{Axes, Frame, Key, LEFT, RIGHT, look, padded, shorten};
 use crate::Result;
 
 /// Effect and control stand side by side in their block, pixels.
-const APART: i32 = 5;
+const APART: f64 = 3.5;
 
-/// Draws one contrast of a run in the picture `file`.
+/// Draws one contrast of a run.
 pub(crate) fn draw(
     run: &AbRun,
     analysis: &Analysis,
     contrast: &Contrast,
-    file: &'static str,
 ) -> Result<Option<String>> {
     let Some(effect) = contrast.effect() else {
         return Ok(None);
@@ -51,7 +46,7 @@ pub(crate) fn draw(
     let Some((lo, hi)) = padded(shown.chain(band.into_iter().flat_map(|(lo, hi)| [lo, hi]))) else {
         return Ok(None);
     };
-    let last = blocks.len() as i32 + 1;
+    let last = blocks.len() as f64 + 1.0;
     let name = |arm| shorten(&run.run.plan(arm).name, 14);
     let (effect_colour, _) = look(Arm::B);
     let of = shorten(&contrast.of, 28);
@@ -96,69 +91,36 @@ pub(crate) fn draw(
         ));
     }
     legend.push((
-        Key::Dashes(GREY),
+        Key::Dashes("grey"),
         format!("margin \u{b1}{:.2} %", 100.0 * judgement.margin),
     ));
 
-    let digits = decimals(hi - lo);
-    page(file, &title, &legend, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(20)
-            .margin_top(8)
-            .y_label_area_size(72)
-            .x_label_area_size(48)
-            .build_cartesian_2d(0..last, lo..hi)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .x_desc("block, in the order timed")
-            .x_labels(12)
-            .x_label_formatter(&|block| {
-                if (1..last).contains(block) {
-                    block.to_string()
-                } else {
-                    String::new()
-                }
-            })
-            .y_desc(axis)
-            .y_label_formatter(&|pct| axis_pct(*pct, digits))
-            .y_labels(8)
-            .bold_line_style(FAINT)
-            .light_line_style(TRANSPARENT)
-            .axis_style(INK)
-            .label_style(text(14, HPos::Center))
-            .axis_desc_style(text(15, HPos::Center))
-            .draw()?;
-        if let Some((from, to)) = band {
-            let whole = [(0, from), (last, to)];
-            chart.draw_series([Rectangle::new(whole, effect_colour.mix(0.2).filled())])?;
-        }
-        chart.draw_series([PathElement::new([(0, 0.0), (last, 0.0)], INK)])?;
-        for margin in margins {
-            chart.draw_series(DashedLineSeries::new(
-                [(0, margin), (last, margin)],
-                7,
-                5,
-                GREY.stroke_width(2),
-            ))?;
-        }
-        let line = [(0, centre), (last, centre)];
-        chart.draw_series([PathElement::new(line, effect_colour.stroke_width(2))])?;
-        for (at, (&change, &control)) in change.iter().zip(&control).enumerate() {
-            let block = at as i32 + 1;
-            let (x, y) = within(area, chart.backend_coord(&(block, control)));
-            draw_marker(area, (x + APART, y), Arm::Control, 0.9)?;
-            let (x, y) = within(area, chart.backend_coord(&(block, change)));
-            draw_marker(area, (x - APART, y), Arm::B, 0.9)?;
-        }
-        Ok(())
-    })
-    .map(Some)
-}
-
-/// As [`signed_pct`] without the unit, which the axis names.
-fn axis_pct(value: f64, decimals: usize) -> String {
-    signed_pct(value, decimals)
-        .trim_end_matches(" %")
-        .to_owned()
+    let axes = Axes {
+        x: (0.0, last),
+        counted: true,
+        x_label: "block, in the order timed",
+        y: (lo, hi),
+        y_label: axis,
+    };
+    let mut frame = Frame::new(&title, &legend, &axes);
+    if let Some((from, to)) = band {
+        let (top, bottom) = (frame.y.at(to), frame.y.at(from));
+        let class = format!("{effect_colour} band");
+        (frame.svg).rect(&class, (LEFT, top), (RIGHT - LEFT, bottom - top), "");
+    }
+    frame.across("ink thin", 0.0);
+    for margin in margins {
+        frame.across("grey dashed", margin);
+    }
+    frame.across(effect_colour, centre);
+    for (at, (&change, &control)) in change.iter().zip(&control).enumerate() {
+        let block = at as f64 + 1.0;
+        let hover =
+            |what: &str, value: f64| format!("block {block}, {what}: {}", signed_pct(value, 2));
+        let of_control = hover("control", control);
+        frame.value(Arm::Control, (block, control), APART, false, &of_control);
+        let of_change = hover("change", change);
+        frame.value(Arm::B, (block, change), -APART, false, &of_change);
+    }
+    Ok(Some(frame.svg.file()))
 }

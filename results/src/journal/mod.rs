@@ -1,12 +1,12 @@
 //! The journal of a run: written line by line as things happen, so that a
 //! killed run loses nothing but the line it was writing.
 
-mod export;
+mod collection;
 mod name;
 mod reader;
 mod writer;
 
-pub use export::samples_to_csv;
+pub use collection::{Journal, journals};
 pub use name::next_run_id;
 pub use reader::{AbRun, Measured};
 pub use writer::JournalWriter;
@@ -80,7 +80,4 @@ pub enum JournalError {
         /// What was expected and what was found.
         problem: String,
     },
-    /// The samples could not be written as CSV.
-    #[error("the samples cannot be written as CSV")]
-    Csv(#[from] csv::Error),
 }

@@ -93,7 +93,7 @@ impl AbRun {
         }
     }
 
-    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, JournalError> {
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, JournalError> {
         let (texts, torn) = split_lines(bytes);
         let malformed = |line: usize, problem: String| JournalError::Malformed {
             path: path.to_owned(),

@@ -21,6 +21,7 @@ use crate::{
 use ::kernels::Settings;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use results::shard::Shard;
 use serde_json::{Value, json};
 use std::{
     fs, io,
@@ -62,6 +63,9 @@ pub(in crate::cli) struct KernelArgs {
     /// With --wgsl: a matrix of this shape instead of a model's, `9216x3072`
     #[arg(long, value_name = "ROWSxK", requires = "wgsl")]
     pub(super) shape: Option<Shape>,
+    /// With --kernels: the part I of N of the sites, as 1/4; `results merge` joins the CSV
+    #[arg(long, value_name = "I/N", requires = "kernels")]
+    shard: Option<Shard>,
     /// With --kernels: also with the same weights again and again, which caches hold
     #[arg(long, requires = "kernels")]
     warm: bool,
@@ -192,7 +196,12 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let context = prompt.ids.len() + GATE_TOKENS + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
-    let sites = kernels::sites(&engine, &arm, &args.kernels.filter()?)?;
+    let all = kernels::sites(&engine, &arm, &args.kernels.filter()?)?;
+    let (shard, count) = (args.kernels.shard.unwrap_or(Shard::WHOLE), all.len());
+    let sites = shard.take(all);
+    if sites.is_empty() {
+        bail!("--shard {shard}: there are {count} sites, and this part has none; use fewer parts");
+    }
     phase(&bar, "comparing with the reference");
     let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
     bar.finish_and_clear();
@@ -224,6 +233,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         "checks": { "passed": checks.len() - failed.len(), "failed": failed },
         "roof": roof,
         "timer": timer.grade,
+        "shard": shard.to_string(),
         "sites": timed,
         "slower": slower,
     }))
