@@ -93,13 +93,23 @@ fn keys<'a, I: Iterator<Item = &'a String>>(
 }
 
 /// The lines that an A/B of one flag has alone.
-const ONE_FLAG: [&str; 5] = [
-    "verdict",
-    "effect, 100 (B/A \u{2212} 1), Hodges\u{2013}Lehmann",
-    "95 % interval, exact signed-rank",
-    "minimum detectable effect (5 %, power 80 %)",
-    "what more time would resolve",
-];
+fn one_flag(summary: &AbSummary) -> [String; 5] {
+    let level = level(summary);
+    let [effect, interval, mde] = match summary.mode {
+        Mode::Screening => [
+            "effect, 100 (B/A \u{2212} 1), Hodges\u{2013}Lehmann".to_owned(),
+            format!("{level} % interval, exact signed-rank"),
+            "minimum detectable effect (5 %, power 80 %)".to_owned(),
+        ],
+        Mode::Published => [
+            "effect, 100 (B/A \u{2212} 1), mean of replicates".to_owned(),
+            format!("{level} % interval, Student's t over replicates"),
+            "minimum detectable effect (of one look, power 80 %)".to_owned(),
+        ],
+    };
+    let [verdict, more] = ["verdict", "what more time would resolve"].map(str::to_owned);
+    [verdict, effect, interval, mde, more]
+}
 
 /// Confidence of the verdict's interval, percent, as it is printed.
 pub(super) fn level(summary: &AbSummary) -> String {
@@ -173,29 +183,31 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
             format!("{} to {}", signed_pct(lo, 2), signed_pct(hi, 2))
         })
     };
+    let one_flag = one_flag(summary);
+    let control_interval = format!("A/A control, {} % interval", level(summary));
     let verdict = summary
         .verdict
         .map_or_else(|| "withheld".to_owned(), |v| format!("**{v}**"));
     let lines = [
         ("metric", format!("{} time", summary.metric)),
-        (ONE_FLAG[0], format!("{verdict}: {}", cell(&summary.reason))),
-        (ONE_FLAG[1], pct(summary.effect_pct)),
-        (ONE_FLAG[2], interval(summary.ci_pct)),
+        (
+            one_flag[0].as_str(),
+            format!("{verdict}: {}", cell(&summary.reason)),
+        ),
+        (one_flag[1].as_str(), pct(summary.effect_pct)),
+        (one_flag[2].as_str(), interval(summary.ci_pct)),
         (
             "margin declared before the run",
             format!("\u{b1}{:.2} %", summary.margin_pct),
         ),
         (
-            ONE_FLAG[3],
+            one_flag[3].as_str(),
             or_none(summary.mde_pct, |mde| format!("{mde:.2} %")),
         ),
         ("complete blocks", summary.blocks.to_string()),
         ("A/A control, effect", pct(summary.control.effect_pct)),
-        (
-            "A/A control, 95 % interval",
-            interval(summary.control.ci_pct),
-        ),
-        (ONE_FLAG[4], cell(&summary.more_time)),
+        (control_interval.as_str(), interval(summary.control.ci_pct)),
+        (one_flag[4].as_str(), cell(&summary.more_time)),
     ];
     let quality = summary.quality.as_ref();
     let quality = quality.map(|quality| {
@@ -247,7 +259,7 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
     out.push_str(&head(&["", "value"], 2));
     for (what, value) in lines {
         // Of two flags the table above says it of each effect.
-        let of_one_flag = ONE_FLAG.contains(&what);
+        let of_one_flag = one_flag.iter().any(|line| line == what);
         if summary.contrasts.is_empty() || !of_one_flag {
             out.push_str(&row(&[what.to_owned(), value]));
         }
