@@ -113,11 +113,21 @@ impl ModelArgs {
         matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic"))
     }
 
-    /// Refuses a model that has no plan before its weights are loaded.
+    /// Whether the weights are in the formats of the registered model. A file may hold
+    /// others, and the kernels go by the matrices' own.
+    fn has_registered_formats(&self) -> bool {
+        self.weights.as_deref() == Some("synthetic")
+    }
+
+    /// Refuses a model that has no plan, and choices that it cannot have, as far as they
+    /// are known before its weights are loaded.
     fn require_plan(&self, settings: &Settings, features: &Features) -> Result<()> {
         let spec = models::find(self.id())?;
-        if self.is_registered() {
+        let by_default = Settings::resolve(features, &Choices::new())?;
+        if self.has_registered_formats() {
             Plan::build(&spec, settings, features, Phase::Decode)?;
+        } else if self.is_registered() {
+            Plan::build(&spec, &by_default, features, Phase::Decode)?;
         }
         Ok(())
     }

@@ -213,13 +213,23 @@ impl Gpu {
     /// # Errors
     /// When the device is lost or reports an error.
     pub fn run(&self, what: &str, encoder: wgpu::CommandEncoder) -> Result<()> {
-        self.guarded(what, || {
-            self.queue.submit([encoder.finish()]);
-            self.device
-                .poll(wgpu::PollType::wait_indefinitely())
-                .with_context(|| format!("{what}: waiting for the device"))?;
-            Ok(())
-        })
+        self.guarded(what, || self.finished(what, encoder.finish()))
+    }
+
+    /// The same of commands that are recorded already.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn submit(&self, what: &str, commands: wgpu::CommandBuffer) -> Result<()> {
+        self.guarded(what, || self.finished(what, commands))
+    }
+
+    fn finished(&self, what: &str, commands: wgpu::CommandBuffer) -> Result<()> {
+        self.queue.submit([commands]);
+        self.device
+            .poll(wgpu::PollType::wait_indefinitely())
+            .with_context(|| format!("{what}: waiting for the device"))?;
+        Ok(())
     }
 
     /// Reads bytes back from a buffer.

@@ -333,7 +333,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         name: "gemm",
         doc: "matrices multiply a chunk in tiles of 32 tokens by 32 rows, staged in workgroup \
-              memory, and the feed-forward layer in two dispatches (prefill); needs chunk",
+              memory, and the feed-forward layer in two dispatches (prefill); needs chunk and \
+              q4f16_1 weights",
         needs: &["chunk"],
         selects: |v| on_if(v.reduce == Reduce::Gemm),
         metric: Metric::Prefill,

@@ -185,8 +185,8 @@ impl Plan {
         })
     }
 
-    /// The plan with more work and the same results: products of the first layers are
-    /// dispatched twice, until weight bytes and dispatches both grew by `share` or every
+    /// The plan with more work and the same results: the dispatches of the first layers
+    /// are made twice, until weight bytes and dispatches both grew by `share` or every
     /// layer is done. Only dispatches that overwrite their outputs are repeated.
     #[must_use]
     pub fn slowed(&self, share: f64) -> Self {
@@ -203,7 +203,7 @@ impl Plan {
             let enough = more_bytes as f64 >= bytes && f64::from(more) >= dispatches;
             let in_place = dispatch.variant.bindings().any(|binding| binding.in_place);
             let of_layer = dispatch.label.starts_with("layers.");
-            if of_layer && dispatch.weight_bytes > 0 && !in_place && !enough {
+            if of_layer && !in_place && !enough {
                 slowed.dispatches.push(dispatch.clone());
                 more_bytes += dispatch.weight_bytes;
                 more += 1;
@@ -294,6 +294,7 @@ const fn state(state: State) -> Buffer {
 impl Builder<'_> {
     fn forward(&mut self, phase: Phase, splits: usize) -> Result<(), PlanError> {
         let mut residual = 0;
+        self.refuse_gemm_of_other_formats();
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {

@@ -275,8 +275,8 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let (subject, arms) = args.compared(&gpu)?;
-    // Weights of a named file or folder say themselves what model they are.
-    if args.model.is_registered() {
+    // A file says itself in what formats its weights are.
+    if args.model.has_registered_formats() {
         ab::require_difference(&models::find(args.model.id())?, &gpu.features, &arms)?;
     }
     // Before the model takes the memory; a replicate has it from the journal.

@@ -4,8 +4,9 @@ use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state}
 use crate::{
     kv::KvFormat,
     models::Tensor,
+    quant::QuantFormat,
     role::Role,
-    variants::{Batch, Variant, WIDE_THREADS},
+    variants::{Batch, Reduce, VARIANTS, Variant, WIDE_THREADS},
 };
 use std::ops::Range;
 
@@ -46,9 +47,33 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether matrices multiply a chunk as GEMMs.
+    /// Whether matrices multiply a chunk as GEMMs: asked for, and written for the format
+    /// of the feed-forward layers' weights.
     pub(super) fn gemm(&self) -> bool {
-        self.in_chunks && self.settings.get("gemm").is_on()
+        self.in_chunks && self.settings.get("gemm").is_on() && self.gemm_format().is_ok()
+    }
+
+    /// Refuses `gemm` for weights that no GEMM is written for.
+    pub(super) fn refuse_gemm_of_other_formats(&mut self) {
+        if self.in_chunks
+            && self.settings.get("gemm").is_on()
+            && let Err(format) = self.gemm_format()
+        {
+            let reason = format!("no GEMM is written for {} weights", format.name());
+            self.refusals.entry("gemm").or_default().push(reason);
+        }
+    }
+
+    /// The format of the feed-forward layers' weights, an error where no GEMM is written
+    /// for it.
+    fn gemm_format(&self) -> Result<QuantFormat, QuantFormat> {
+        let format = self.spec.format_of(Some(0), Tensor::GateUp);
+        let written = |v: &Variant| v.reduce == Reduce::Gemm && v.format == Some(format);
+        if VARIANTS.iter().any(written) {
+            Ok(format)
+        } else {
+            Err(format)
+        }
     }
 
     /// The feed-forward layer in two dispatches: a GEMM, and its activation.

@@ -34,9 +34,9 @@ fn a_slowed_plan_reads_and_dispatches_more_and_overwrites_only() {
         f64::from(more.dispatches_per_token),
         f64::from(plain.dispatches_per_token),
     );
-    assert!((0.06..0.2).contains(&bytes), "bytes grew by {bytes}");
+    assert!((0.06..0.15).contains(&bytes), "bytes grew by {bytes}");
     assert!(
-        (0.06..0.08).contains(&dispatches),
+        (0.06..0.15).contains(&dispatches),
         "dispatches grew by {dispatches}"
     );
     for pair in slowed.dispatches.windows(2).filter(|p| p[0] == p[1]) {
