@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 
 /// What the sentinel lasts at least: long against what a submit costs.
-const LEAST: Duration = Duration::from_millis(4);
+const LEAST: Duration = Duration::from_millis(16);
 /// The same on a CPU adapter, whose cores it shares with the system.
 const CPU_LEAST: Duration = Duration::from_millis(60);
 
