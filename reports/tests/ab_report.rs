@@ -113,7 +113,7 @@ fn the_page_names_every_required_fact() {
         "arm against arm",
         "int8kv",
         "results/data/2026-11-30-splitk.jsonl",
-        "![Time per token of every element, by arm, splitk](distribution.svg)",
+        "![Time of every element, by arm, splitk](distribution.svg)",
         "](ratio.svg)",
         "](context.svg)",
         run.model.weights_sha256.as_str(),

@@ -235,8 +235,9 @@ fn dispatches(doc: &mut Doc, runs: &[Summarised<'_>]) {
     doc.text(
         "Counted by the engine's recorder while a token is decoded, in every plan that was run.",
     );
-    // Model and counts to the arms that have them.
-    let mut plans: BTreeMap<(&str, Vec<(&str, u32)>), Vec<&str>> = BTreeMap::new();
+    // The arms that have these dispatches of this model, by role.
+    type Plan<'r> = (&'r str, Vec<(&'r str, u32)>);
+    let mut plans: BTreeMap<Plan<'_>, Vec<&str>> = BTreeMap::new();
     // The plan of an A/B of one dispatch is of that dispatch.
     for run in runs
         .iter()
