@@ -7,6 +7,7 @@ mod element;
 mod gate;
 pub mod kernel;
 pub mod publish;
+pub mod quality;
 mod sentinel;
 mod start;
 mod sweep;
@@ -28,6 +29,7 @@ use kernels::{
     flag::{Choices, Metric},
 };
 use publish::Publishing;
+use quality::{Passage, quality};
 use reference::Checkpoint;
 use results::{
     journal::{AbRun, JournalWriter},
@@ -61,6 +63,8 @@ pub struct Request<'a> {
     pub seed: u64,
     /// The command line, for the record.
     pub command: String,
+    /// The text that says what a lossy change costs.
+    pub passage: Option<Passage>,
     /// What a published run adds.
     pub publish: Option<Publishing>,
     /// The run's id; by default the first free one of the day.
@@ -384,6 +388,9 @@ fn measure(
     if request.subject.metric == Metric::Decode && !interrupt::asked() {
         phase(&bar, "sweeping the context length");
         passed = sweep(engine, request, arms, journal)?;
+    }
+    if passed {
+        quality(engine, request, compared, &bar, journal)?;
     }
     bar.finish_and_clear();
     Ok(passed)

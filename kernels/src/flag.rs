@@ -114,6 +114,9 @@ pub struct Flag {
     pub selects: fn(&Variant) -> Option<Value>,
     /// What an A/B of it is judged on.
     pub metric: Metric,
+    /// Whether it changes values beyond the order of sums, so that an A/B of it also asks
+    /// what the text loses.
+    pub lossy: bool,
 }
 
 /// A row without relations to others, which is off and judged on decoded tokens.
@@ -127,6 +130,7 @@ const PLAIN: Flag = Flag {
     excludes: &[],
     selects: |_| None,
     metric: Metric::Decode,
+    lossy: false,
 };
 
 const fn switch(on: bool) -> Value {
@@ -363,6 +367,7 @@ pub const FLAGS: &[Flag] = &[
               dispatch per layer",
         excludes: &["splitk", "fuseqk"],
         selects: |v| on_if(v.role == Role::QkvFusedScratch || v.is_of_int8()),
+        lossy: true,
         ..PLAIN
     },
     Flag {
@@ -371,6 +376,7 @@ pub const FLAGS: &[Flag] = &[
         values: Values::Names(ELEMENTS),
         default: |features| named(ELEMENTS, usize::from(!features.shader_f16)),
         selects: |v| Some(named(ELEMENTS, usize::from(v.elem == Elem::F32))),
+        lossy: true,
         ..PLAIN
     },
 ];

@@ -162,6 +162,12 @@ fn before_the_first_look_there_is_no_verdict() {
     let found = judge_replicates(&replicates(&world, 4), &RULES).expect("valid");
     assert_eq!(found.judgement.verdict, Verdict::Inconclusive);
     assert!(!found.finished && found.next_look == Some(5), "{found:?}");
+    // Two blocks are enough for every figure.
+    let mut few = replicates(&world, 1);
+    few[0].effect.truncate(2);
+    few[0].control.truncate(2);
+    few[0].slowed.truncate(2);
+    judge_replicates(&few, &RULES).expect("finite figures");
     let at_five = judge_replicates(&replicates(&world, 5), &RULES).expect("valid");
     assert_eq!(at_five.judgement.verdict, Verdict::Faster);
     // What comes after a verdict does not change it.

@@ -14,6 +14,7 @@ use super::{
     element::Tokens,
     finished,
     gate::{append_checks, gate},
+    quality::quality,
     require_difference,
     sentinel::Sentinel,
     start::{Run, start},
@@ -102,6 +103,9 @@ pub fn prepare(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result
     let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
     let bar = spinner();
     let passed = gate(&engine, request, &compared.arms, &bar, &mut journal)?;
+    if passed {
+        quality(&engine, request, &compared, &bar, &mut journal)?;
+    }
     bar.finish_and_clear();
     if !passed {
         journal.append(&Line::End(record::End {

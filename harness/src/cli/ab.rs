@@ -2,13 +2,17 @@
 
 pub(super) mod kernel;
 
-use super::{ModelArgs, answer, choices};
+use super::{
+    ModelArgs, answer, choices,
+    ppl::{TEXT, TEXT_NAME},
+};
 use crate::{
-    ab::{self, ArmSettings, Subject, publish},
+    ab::{self, ArmSettings, Subject, publish, quality::Passage},
     device::Gpu,
     diff::Revision,
     engine::Texts,
     interrupt, model,
+    text::{self, Text},
 };
 use ::kernels::{
     Flag, Settings,
@@ -17,6 +21,7 @@ use ::kernels::{
 };
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use reference::Checkpoint;
 use results::{
     stats::Kind,
     summary::{ContrastSummary, PublishedSummary},
@@ -153,6 +158,31 @@ impl AbArgs {
         Ok(())
     }
 
+    /// The text that says what a lossy flag costs, where the weights mean something and
+    /// have a tokenizer.
+    fn passage(&self, weights: &Checkpoint) -> Result<Option<Passage>> {
+        let lossy = match &self.flag {
+            Some(name) => Flag::find(name)?.lossy,
+            None => false,
+        };
+        if !lossy || model::is_synthetic(weights) {
+            return Ok(None);
+        }
+        let source = text::source(self.model.id(), self.model.weights.as_deref());
+        let text = source.and_then(|source| Text::open(&source));
+        let text = match text {
+            Ok(text) => text,
+            Err(error) => {
+                eprintln!("note: no quality figure, since no tokenizer can be had: {error:#}");
+                return Ok(None);
+            }
+        };
+        let ids = text.encode(TEXT, false)?;
+        text.require_within(&ids, weights.spec().vocab_size)?;
+        let name = TEXT_NAME.to_owned();
+        Ok(Some(Passage { name, ids }))
+    }
+
     fn budget(&self) -> Duration {
         let default = if self.publish { 3600.0 } else { 90.0 };
         Duration::from_secs_f64(self.budget.unwrap_or(default))
@@ -261,6 +291,7 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     };
     let (weights, prompt) = args.model.load(args.tokens)?;
     eprintln!("{}", weights.provenance().title);
+    let passage = args.passage(&weights)?;
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
     let id = args.journal.as_deref().and_then(Path::file_stem);
@@ -273,6 +304,7 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         margin: args.margin / 100.0,
         seed: args.model.seed,
         command: command_line(&arguments()),
+        passage,
         publish,
         id: id.map(|id| id.to_string_lossy().into_owned()),
         data_dir: &data_dir,
@@ -420,6 +452,17 @@ fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
     if s.contrasts.is_empty() {
         lines.push(s.reason.clone());
         lines.push(s.more_time.clone());
+    }
+    if let Some(quality) = &s.quality {
+        let interval = quality
+            .change_ci_pct
+            .map_or_else(String::new, |[low, high]| {
+                format!(" [{low:+.3}, {high:+.3}]")
+            });
+        lines.push(format!(
+            "quality: perplexity {:.4} and {:.4}, {:+.3} %{interval}, over {} tokens",
+            quality.perplexity[0], quality.perplexity[1], quality.change_pct, quality.tokens
+        ));
     }
     lines.extend(s.published.iter().map(published_text));
     lines.push(format!(

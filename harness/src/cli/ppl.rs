@@ -10,8 +10,8 @@ use serde_json::json;
 use std::path::PathBuf;
 
 /// The text that is read where none is named, and its name.
-const TEXT: &str = include_str!("../../data/alice.txt");
-const TEXT_NAME: &str = "Alice's Adventures in Wonderland, Lewis Carroll, 1865";
+pub(super) const TEXT: &str = include_str!("../../data/alice.txt");
+pub(super) const TEXT_NAME: &str = "Alice's Adventures in Wonderland, Lewis Carroll, 1865";
 
 #[derive(Debug, Args)]
 pub(super) struct PplArgs {

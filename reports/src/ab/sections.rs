@@ -197,6 +197,24 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
         ),
         (ONE_FLAG[4], cell(&summary.more_time)),
     ];
+    let quality = summary.quality.as_ref();
+    let quality = quality.map(|quality| {
+        let [a, b] = quality.perplexity;
+        (
+            "quality: perplexity of A, of B, and its change",
+            format!(
+                "{a:.4}, {b:.4}, {} (95 % interval {}), {} tokens of {} windows of {}",
+                signed_pct(quality.change_pct, 3),
+                or_none(quality.change_ci_pct, |[lo, hi]| {
+                    format!("{} to {}", signed_pct(lo, 3), signed_pct(hi, 3))
+                }),
+                quality.tokens,
+                quality.windows,
+                cell(&quality.text)
+            ),
+        )
+    });
+    let lines = lines.into_iter().chain(quality);
     let mut out = String::new();
     if !summary.contrasts.is_empty() {
         let columns = [

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::JournalError;
 use super::writer::admit_after_run;
 use crate::record::{
-    Check, Context, End, Line, Mode, Prefill, Replicate, ReplicateEnd, Run, SCHEMA, Sample,
-    Sentinel, Status,
+    Check, Context, End, Line, Mode, Prefill, Quality, Replicate, ReplicateEnd, Run, SCHEMA,
+    Sample, Sentinel, Status,
 };
 
 /// A complete replicate of a published run. Its samples are those of its blocks,
@@ -39,6 +39,8 @@ pub struct AbRun {
     pub samples: Vec<Sample>,
     /// The sweep of time per token against context length.
     pub context: Vec<Context>,
+    /// What the arms make of a text, in the order read.
+    pub quality: Vec<Quality>,
     /// Complete replicates of a published run, by index.
     pub replicates: Vec<Measured>,
     /// How the run ended; absent after a kill.
@@ -140,6 +142,7 @@ impl AbRun {
             prefills: Vec::new(),
             samples: Vec::new(),
             context: Vec::new(),
+            quality: Vec::new(),
             replicates: Vec::new(),
             end: None,
             notes,
@@ -248,6 +251,7 @@ impl AbRun {
             Line::Prefill(prefill) => self.prefills.push(prefill),
             Line::Sample(sample) => self.samples.push(sample),
             Line::Context(context) => self.context.push(context),
+            Line::Quality(quality) => self.quality.push(quality),
             Line::End(end) => self.end = Some(end),
         }
         Ok(())

@@ -178,8 +178,12 @@ pub(super) fn admit_after_run(line: &Line) -> Result<(), String> {
             Err("a `context` line of arm A'; the sweep is of arms A and B only".to_owned())
         }
         Line::Context(context) => timed("context", context.tokens, context.wall_ns),
+        Line::Quality(quality) if !(quality.nll.is_finite() && quality.tokens > 0) => Err(format!(
+            "quality: expected a finite nll of at least 1 token, found {} of {}",
+            quality.nll, quality.tokens
+        )),
         Line::Sentinel(sentinel) => timed("sentinel", 1, sentinel.wall_ns),
-        Line::Replicate(_) | Line::ReplicateEnd(_) | Line::End(_) => Ok(()),
+        Line::Quality(_) | Line::Replicate(_) | Line::ReplicateEnd(_) | Line::End(_) => Ok(()),
     }
 }
 

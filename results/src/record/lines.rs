@@ -223,6 +223,22 @@ pub struct Sentinel {
     pub wall_ns: u64,
 }
 
+/// How well an arm predicts one window of a text, read from an empty cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quality {
+    /// The arm.
+    pub arm: Arm,
+    /// What the text is.
+    pub text: String,
+    /// Number of the window, from 0.
+    pub window: u32,
+    /// Tokens predicted.
+    pub tokens: u32,
+    /// Mean negative log likelihood of these, nats.
+    pub nll: f64,
+}
+
 /// How the run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

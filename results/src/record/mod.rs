@@ -10,7 +10,8 @@ mod lines;
 mod run;
 
 pub use lines::{
-    Arm, Check, Context, End, Prefill, Replicate, ReplicateEnd, Sample, Sentinel, Span, Status,
+    Arm, Check, Context, End, Prefill, Quality, Replicate, ReplicateEnd, Sample, Sentinel, Span,
+    Status,
 };
 pub use run::{
     Adapter, ArmPlan, Environment, Metric, Mode, Model, Prompt, Publish, Roof, Run, Weights,
@@ -36,6 +37,8 @@ pub enum Line {
     Sample(Sample),
     /// One point of the sweep of time per token against context length.
     Context(Context),
+    /// How well an arm predicts a window of a text.
+    Quality(Quality),
     /// The begin of a replicate of a published run.
     Replicate(Replicate),
     /// The sentinel after a block of a published run.
@@ -59,6 +62,7 @@ impl Line {
             Self::Prefill(prefill) => Some(prefill.arm),
             Self::Sample(sample) => Some(sample.arm),
             Self::Context(context) => Some(context.arm),
+            Self::Quality(quality) => Some(quality.arm),
         }
     }
 }

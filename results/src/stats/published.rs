@@ -2,7 +2,7 @@
 //! at looks declared beforehand.
 
 use super::verdict::{control_problem, decide};
-use super::{Estimate, Interval, Judgement, StatsError, Verdict, hodges_lehmann, quantile};
+use super::{Estimate, Interval, Judgement, StatsError, Verdict, finite, hodges_lehmann};
 use super::{percent, signed_rank_interval};
 
 /// A run of whose blocks more than this share broke a gate is void.
@@ -105,7 +105,8 @@ fn at(
     let next_look = (rules.looks.iter().copied()).find(|&next| next as usize > replicates.len());
     let control_off = control.and_then(|control| control_problem(&control, rules.margin));
     let no_power = slowed.and_then(|slowed| power_problem(&slowed, rules.margin));
-    let (verdict, reason) = if void as f64 > MOST_VOID * (void + valid) as f64 {
+    let too_many = void as f64 > MOST_VOID * (void + valid) as f64;
+    let (verdict, reason) = if look.is_some() && too_many {
         let share = 100.0 * void as f64 / (void + valid) as f64;
         (
             Verdict::Invalid,
@@ -187,12 +188,20 @@ fn power_problem(slowed: &Estimate, margin: f64) -> Option<String> {
     })
 }
 
-/// The mean of the values between the tenth and the ninth tenth.
+/// The mean without the lowest and the highest tenth of the values; of fewer than ten
+/// without the lowest and the highest where three are there.
 fn trimmed_mean(values: &[f64]) -> Result<f64, StatsError> {
-    let (low, high) = (quantile(values, 0.1)?, quantile(values, 0.9)?);
-    let kept: Vec<f64> = (values.iter().copied())
-        .filter(|value| (low..=high).contains(value))
-        .collect();
+    finite("the trimmed mean", values)?;
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = match sorted.len() {
+        0..3 => 0,
+        n => n.div_ceil(10),
+    };
+    let kept = &sorted[cut..sorted.len() - cut];
+    if kept.is_empty() {
+        return Err(StatsError::Empty);
+    }
     Ok(kept.iter().sum::<f64>() / kept.len() as f64)
 }
 

@@ -13,11 +13,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::journal::AbRun;
-use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Status, Weights};
+use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Quality, Status, Weights};
 use crate::stats::{
     Block, Blocks, Contrast, Estimate, Interval, Kind, Published, ReplicateBlocks, Rules,
-    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, median,
-    percent,
+    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, mean_interval,
+    median, percent,
 };
 
 /// Why a run may not be summarised.
@@ -109,6 +109,9 @@ pub struct AbSummary {
     pub published: Option<PublishedSummary>,
     /// What the method reads where nothing differs.
     pub control: ControlSummary,
+    /// What the change costs in quality, where the flag is lossy and the model reads text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quality: Option<QualitySummary>,
     /// Checks by outcome.
     pub checks: CheckCounts,
     /// What more time would resolve.
@@ -168,6 +171,23 @@ pub struct ControlSummary {
     pub effect_pct: Option<f64>,
     /// Its 95 % interval.
     pub ci_pct: Option<[f64; 2]>,
+}
+
+/// Perplexity of B against A over the same windows of a text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QualitySummary {
+    /// What the text is.
+    pub text: String,
+    /// Windows that both arms read.
+    pub windows: usize,
+    /// Tokens that each predicted.
+    pub tokens: u32,
+    /// Perplexity of A and of B.
+    pub perplexity: [f64; 2],
+    /// `100 (B/A - 1)` of the perplexity.
+    pub change_pct: f64,
+    /// Its 95 % interval over windows; absent for a single one.
+    pub change_ci_pct: Option<[f64; 2]>,
 }
 
 /// What a published run has beyond a screening one.
@@ -374,6 +394,7 @@ impl AbSummary {
             },
             blocks: analysis.blocks.complete.len(),
             published: published(run, &analysis).map_err(stats)?,
+            quality: quality(run).map_err(stats)?,
             control: ControlSummary {
                 effect_pct: control.map(|e| percent(e.centre)),
                 ci_pct: control.and_then(ci_pct),
@@ -455,7 +476,8 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
     let ms = middle(&analysis.ms_per_token(Arm::A))?;
     let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
     // The bytes are those of a decoded token.
-    let gb_s = gb_s.filter(|_| run.run.metric == Metric::Decode);
+    let has_roof = run.run.metric == Metric::Decode && !refuse::on_cpu(&run.run);
+    let gb_s = gb_s.filter(|_| has_roof);
     Ok(Some(PublishedSummary {
         replicates: found.replicates,
         looks: publish.looks.clone(),
@@ -470,6 +492,34 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
         gates: analysis.gates.clone(),
         pct_of_roof: gb_s.map(|gb_s| 100.0 * gb_s / publish.roof.read_gb_s),
         roof_gb_s: publish.roof.read_gb_s,
+    }))
+}
+
+/// B against A over the windows that both read.
+fn quality(run: &AbRun) -> Result<Option<QualitySummary>, StatsError> {
+    let of = |arm: Arm| run.quality.iter().filter(move |quality| quality.arm == arm);
+    let mut pairs = Vec::new();
+    for a in of(Arm::A) {
+        if let Some(b) = of(Arm::B).find(|b| (b.window, b.tokens) == (a.window, a.tokens)) {
+            pairs.push((a, b));
+        }
+    }
+    let Some((first, _)) = pairs.first() else {
+        return Ok(None);
+    };
+    let tokens: u32 = pairs.iter().map(|(a, _)| a.tokens).sum();
+    let weighted = |nll: f64, of: &Quality| nll * f64::from(of.tokens) / f64::from(tokens);
+    let nll_a: f64 = pairs.iter().map(|(a, _)| weighted(a.nll, a)).sum();
+    let nll_b: f64 = pairs.iter().map(|(_, b)| weighted(b.nll, b)).sum();
+    let differences: Vec<f64> = pairs.iter().map(|(a, b)| b.nll - a.nll).collect();
+    Ok(Some(QualitySummary {
+        text: first.text.clone(),
+        windows: pairs.len(),
+        tokens,
+        perplexity: [nll_a.exp(), nll_b.exp()],
+        change_pct: percent(nll_b - nll_a),
+        change_ci_pct: mean_interval(&differences, 0.95)?
+            .map(|ci| [percent(ci.lo), percent(ci.hi)]),
     }))
 }
 

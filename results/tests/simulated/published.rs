@@ -126,6 +126,7 @@ impl ManyWorlds {
 pub(crate) fn published_run() -> Run {
     let mut run = run();
     run.mode = Mode::Published;
+    run.adapter.device_type = "discrete_gpu".to_owned();
     run.command = "cargo xtask ab --flag splitk --publish".to_owned();
     let mut slowed = run.arms[0].clone();
     slowed.name = "splitk=0 with 6.0 % more work".to_owned();

@@ -13,12 +13,12 @@ use crate::{
     interrupt, model,
 };
 use ::kernels::{
-    Features, ModelSpec, Role, Settings, Variant,
-    flag::{Choices, Metric},
+    Features, ModelSpec, Phase, Plan, Role, Settings, Value, Variant,
+    flag::{Choices, FLAGS, Metric, choices_for},
     models,
     variants::VARIANTS,
 };
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use reference::{Checkpoint, synth};
 use std::time::Duration;
 
@@ -52,6 +52,9 @@ impl std::str::FromStr for Shape {
 }
 
 impl Shape {
+    /// Where in a token the matrix is multiplied.
+    pub(in crate::cli) const SITE: &str = "lm_head";
+
     /// A model of one small layer whose head has this shape.
     pub(in crate::cli) fn model(self, variant: Variant) -> Result<ModelSpec> {
         ensure!(
@@ -81,15 +84,27 @@ pub(in crate::cli) fn choices_of(
     variant
         .check(features, variant.k_step())
         .map_err(|reason| anyhow::anyhow!("{variant}: {reason}"))?;
-    let found = cases::selection(variant, spec, features, 0);
-    let (choices, _) = found.with_context(|| {
-        format!(
-            "{variant}: no flag selects it in a token of {}; `cargo xtask kernels list` shows \
-             what it needs",
-            spec.id
-        )
-    })?;
-    Ok(choices)
+    let own = choices_for(&variant);
+    let mut others_off = own.clone();
+    for flag in FLAGS {
+        if (flag.default)(features) == Value::On {
+            others_off.entry(flag.name).or_insert(Value::Off);
+        }
+    }
+    // As much as can be is left as it is by default.
+    for choices in [own, others_off] {
+        let plan = Settings::resolve(features, &choices)
+            .ok()
+            .and_then(|settings| Plan::build(spec, &settings, features, Phase::Decode).ok());
+        if plan.is_some_and(|plan| plan.variants().contains(&variant)) {
+            return Ok(choices);
+        }
+    }
+    bail!(
+        "{variant}: no flag selects it in a decoded token of {}; `cargo xtask kernels list` shows \
+         what it needs",
+        spec.id
+    )
 }
 
 /// The weights and prompt of a kernel's A/B: a model's, or of one matrix.
@@ -159,7 +174,8 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
     let mut sites = kernel::differing(spec, &gpu.features, &arms, Some(role))?;
     sites.retain(|site| site.variants[..] == variants[..]);
     let [a, b] = [variants[0], variants[1]];
-    let site = one(sites, args.site.as_deref(), || {
+    let named = args.site.as_deref().or(args.shape.map(|_| Shape::SITE));
+    let site = one(sites, named, || {
         format!(
             "{} has no place at which one arm dispatches {a} and the other {b}",
             spec.id
@@ -176,6 +192,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
         margin: args.margin / 100.0,
         seed: args.model.seed,
         command: command_line(&super::arguments()),
+        passage: None,
         publish: None,
         id: None,
         data_dir: &data_dir,
@@ -252,6 +269,7 @@ pub(super) fn of_base(
             prompt: request.prompt.clone(),
             budget: request.budget.min(Duration::from_secs_f64(BUDGET_S)),
             command: request.command.clone(),
+            passage: None,
             publish: None,
             id: None,
             ..*request

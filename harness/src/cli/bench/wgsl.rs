@@ -130,6 +130,7 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
         ),
         (None, None) => None,
     };
+    let shaped = shape.is_some();
     let shape = shape
         .map(|shape: dispatch::Shape| shape.model(variant))
         .transpose()?;
@@ -162,8 +163,10 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
     .into_iter()
     .collect::<Result<_>>()?;
     let named = args.kernels.site.as_ref().or(sidecar.site.as_ref());
+    let of_shape = shaped.then_some(dispatch::Shape::SITE);
+    let named = named.map(String::as_str).or(of_shape);
     let sites = kernel::differing(spec, &gpu.features, &arms, Some(role))?;
-    let site = dispatch::one(sites, named.map(String::as_str), || {
+    let site = dispatch::one(sites, named, || {
         format!(
             "{} is {variant}, text for text, or {} dispatches no {variant}: nothing to time",
             own.name, spec.id
@@ -180,6 +183,7 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
         margin: 0.02,
         seed: args.model.seed,
         command: super::super::ab::command_line(&super::super::ab::arguments()),
+        passage: None,
         publish: None,
         id: None,
         data_dir: &data_dir,
