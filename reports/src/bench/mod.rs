@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use results::history::Standing;
 use results::journal::AbRun;
-use results::record::{Metric, Mode};
+use results::record::{Metric, Mode, Roof};
 use results::store::Store;
 use results::summary::{AbSummary, signed_pct};
 
@@ -29,6 +29,14 @@ struct Summarised<'s> {
     run: &'s AbRun,
     summary: AbSummary,
     standing: Standing,
+}
+
+/// The bounds of its adapter as a run measured them; none of a software driver, where a
+/// load costs arithmetic.
+fn roof(run: &AbRun) -> Option<Roof> {
+    let is_cpu = run.run.adapter.device_type.eq_ignore_ascii_case("cpu");
+    let publish = run.run.publish.as_ref().filter(|_| !is_cpu);
+    publish.map(|publish| publish.roof)
 }
 
 /// One effect of a run: the change of one flag, or one of the three of two flags.
@@ -284,12 +292,9 @@ fn adapters(doc: &mut Doc, runs: &[Summarised<'_>]) {
     }
     doc.heading("Adapters");
     let rows = found.into_iter().map(|((name, driver), runs)| {
-        let newest = runs
-            .iter()
-            .filter_map(|run| Some((run, run.run.run.publish.as_ref()?)));
+        let newest = runs.iter().filter_map(|run| Some((run, roof(run.run)?)));
         let newest = newest.max_by_key(|(run, _)| &run.run.run.started_utc);
-        let roof = newest.map(|(run, publish)| {
-            let roof = publish.roof;
+        let roof = newest.map(|(run, roof)| {
             format!(
                 "{:.1} GB/s, {:.2} \u{b5}s ({})",
                 roof.read_gb_s,

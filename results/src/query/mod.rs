@@ -60,7 +60,9 @@ pub fn query(store: &Store, statement: &str) -> Result<Answer, QueryError> {
     let mut prepared = connection.prepare(statement).map_err(refused)?;
     let columns: Vec<String> = prepared.column_names().map(str::to_owned).collect();
     if columns.is_empty() {
-        return Err(QueryError::Statement("this one has no columns".to_owned()));
+        return Err(QueryError::Statement(
+            "this one does more than read, or nothing".to_owned(),
+        ));
     }
     let mut rows = Vec::new();
     let mut found = prepared.query([]).map_err(sql)?;
