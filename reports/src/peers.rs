@@ -51,7 +51,7 @@ pub(crate) fn page(store: &Store) -> Doc {
                 "like for like?",
             ],
             4,
-            pairs.iter().flat_map(|pair| compared(pair)).collect(),
+            pairs.iter().flat_map(compared).collect(),
         );
     }
     let fallen: Vec<&&External> = claims

@@ -369,7 +369,7 @@ pub(crate) fn tick_label(value: f64) -> String {
     let size = value.abs();
     let sign = if value < 0.0 { "\u{2212}" } else { "" };
     match size {
-        s if s == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         s if s >= 1e9 => format!("{sign}{}G", short(s / 1e9)),
         s if s >= 1e6 => format!("{sign}{}M", short(s / 1e6)),
         s if s >= 1e4 => format!("{sign}{}k", short(s / 1e3)),

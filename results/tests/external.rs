@@ -212,6 +212,9 @@ fn any_tool_is_read_by_the_names_of_the_fields() {
     }
 }
 
+/// What is changed on one side, by what the comparison says then.
+type Change<'a> = (&'a str, &'a dyn Fn(&mut External));
+
 fn record(id: &str) -> External {
     let one = r#"{"engine":"E","model":"phi3-mini","date":"2026-11-30","hardware":"Some GPU",
         "decode_tok_s":100,"quantisation":"q4f16_1","bytes_per_weight":0.5625,"prompt":"a",
@@ -240,7 +243,7 @@ fn only_like_goes_with_like() {
         "{same:?}"
     );
 
-    let labelled: [(&str, &dyn Fn(&mut External)); 7] = [
+    let labelled: [Change<'_>; 7] = [
         ("weights", &|r| r.quantisation = Some("q4f32_1".into())),
         ("bytes per weight", &|r| r.bytes_per_weight = Some(0.625)),
         ("prompt:", &|r| r.prompt = None),
@@ -258,7 +261,7 @@ fn only_like_goes_with_like() {
             "{what}: {compared:?}"
         );
     }
-    let refused: [(&str, &dyn Fn(&mut External)); 4] = [
+    let refused: [Change<'_>; 4] = [
         ("other models", &|r| r.model = "qwen3-4b".into()),
         ("other devices", &|r| r.hardware = "Another GPU".into()),
         ("no decode figure", &|r| r.decode_tok_s = None),

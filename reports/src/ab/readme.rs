@@ -57,7 +57,9 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
                 cell(&b.name),
                 match summary.metric {
                     Metric::Dispatch => "time per dispatch".to_owned(),
-                    metric => format!("{metric} time per token"),
+                    metric @ (Metric::Decode | Metric::Prefill | Metric::SecondTurn) => {
+                        format!("{metric} time per token")
+                    }
                 },
                 cell(&a.name),
                 cell(&summary.reason)

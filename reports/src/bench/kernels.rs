@@ -105,9 +105,9 @@ fn roof<'s>(store: &'s Store, adapter: &str) -> Option<(f64, &'s str)> {
         .iter()
         .filter(|run| run.run.adapter.name == adapter);
     let newest = runs
-        .filter_map(|run| Some((run, run.run.publish.as_ref()?)))
+        .filter_map(|run| Some((run, super::roof(run)?)))
         .max_by_key(|(run, _)| &run.run.started_utc);
-    newest.map(|(run, publish)| (publish.roof.read_gb_s, run.run.id.as_str()))
+    newest.map(|(run, roof)| (roof.read_gb_s, run.run.id.as_str()))
 }
 
 fn sites<'s>(rows: &[&'s KernelTime]) -> Result<Vec<Site<'s>>> {

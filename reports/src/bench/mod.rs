@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use results::history::Standing;
 use results::journal::AbRun;
-use results::record::{Metric, Mode};
+use results::record::{Metric, Mode, Roof};
 use results::store::Store;
 use results::summary::{AbSummary, signed_pct};
 
@@ -29,6 +29,14 @@ struct Summarised<'s> {
     run: &'s AbRun,
     summary: AbSummary,
     standing: Standing,
+}
+
+/// The bounds of its adapter as a run measured them; none of a software driver, where a
+/// load costs arithmetic.
+fn roof(run: &AbRun) -> Option<Roof> {
+    let is_cpu = run.run.adapter.device_type.eq_ignore_ascii_case("cpu");
+    let publish = run.run.publish.as_ref().filter(|_| !is_cpu);
+    publish.map(|publish| publish.roof)
 }
 
 /// One effect of a run: the change of one flag, or one of the three of two flags.
@@ -235,8 +243,9 @@ fn dispatches(doc: &mut Doc, runs: &[Summarised<'_>]) {
     doc.text(
         "Counted by the engine's recorder while a token is decoded, in every plan that was run.",
     );
-    // Model and counts to the arms that have them.
-    let mut plans: BTreeMap<(&str, Vec<(&str, u32)>), Vec<&str>> = BTreeMap::new();
+    // The arms that have these dispatches of this model, by role.
+    type Plan<'r> = (&'r str, Vec<(&'r str, u32)>);
+    let mut plans: BTreeMap<Plan<'_>, Vec<&str>> = BTreeMap::new();
     // The plan of an A/B of one dispatch is of that dispatch.
     for run in runs
         .iter()
@@ -283,12 +292,9 @@ fn adapters(doc: &mut Doc, runs: &[Summarised<'_>]) {
     }
     doc.heading("Adapters");
     let rows = found.into_iter().map(|((name, driver), runs)| {
-        let newest = runs
-            .iter()
-            .filter_map(|run| Some((run, run.run.run.publish.as_ref()?)));
+        let newest = runs.iter().filter_map(|run| Some((run, roof(run.run)?)));
         let newest = newest.max_by_key(|(run, _)| &run.run.run.started_utc);
-        let roof = newest.map(|(run, publish)| {
-            let roof = publish.roof;
+        let roof = newest.map(|(run, roof)| {
             format!(
                 "{:.1} GB/s, {:.2} \u{b5}s ({})",
                 roof.read_gb_s,

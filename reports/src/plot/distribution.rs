@@ -46,7 +46,9 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
     };
     let unit = match run.run.metric {
         Metric::Dispatch => "time per dispatch (us)".to_owned(),
-        metric => format!("{metric} time per token (ms)"),
+        metric @ (Metric::Decode | Metric::Prefill | Metric::SecondTurn) => {
+            format!("{metric} time per token (ms)")
+        }
     };
     let digits = decimals(hi - lo);
     let legend: Vec<(Key, String)> = (run.run.timed().iter())

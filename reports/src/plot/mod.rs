@@ -15,7 +15,7 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = WIDTH - 18.0;
 /// Height of a line of the legend, and average width of a character.
 const LINE: f64 = 24.0;
-const CHARACTER: f64 = 7.4;
+const CHARACTER: f64 = 8.2;
 
 /// Colour and shape of an arm.
 const fn look(arm: Arm) -> (&'static str, Marker) {

@@ -1,14 +1,15 @@
 //! Two figures beside each other: like for like, labelled, or refused.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use kernels::models;
+use kernels::{Variant, models};
 use serde::Serialize;
 
 use super::{External, Kind};
 use crate::history::Standing;
 use crate::journal::AbRun;
-use crate::record::{Arm, Model};
+use crate::record::{Arm, ArmPlan, Model};
 use crate::summary::{AbSummary, SummaryError};
 
 /// What is compared.
@@ -163,7 +164,7 @@ impl Side {
             unfit,
             hardware: run.run.adapter.name.clone(),
             model: model.id.clone(),
-            quantisation: Some(format!("{} ({})", model.title, model.weights)),
+            quantisation: formats(run.run.plan(arm)),
             bytes_per_weight: bytes_per_weight(model),
             prompt: Some(prompt.name.clone()),
             prompt_tokens: Some(prompt.tokens),
@@ -177,6 +178,19 @@ impl Side {
             ],
         }))
     }
+}
+
+/// The formats of the weights that an arm's kernels read, by the kernels' names.
+fn formats(plan: &ArmPlan) -> Option<String> {
+    let variants = plan
+        .shaders
+        .keys()
+        .filter_map(|name| name.parse::<Variant>().ok());
+    let formats: BTreeSet<&str> = variants
+        .filter_map(|variant| Some(variant.format?.name()))
+        .collect();
+    let formats: Vec<&str> = formats.into_iter().collect();
+    (!formats.is_empty()).then(|| formats.join(" and "))
 }
 
 /// Bytes that a token reads over the weights that it reads: all but an embedding of

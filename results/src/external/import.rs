@@ -130,11 +130,10 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
     if text.is_empty() {
         return Err("the file is empty".to_owned());
     }
-    if let Ok(value) = serde_json::from_str(text) {
-        return Ok(match value {
-            Value::Array(values) => values,
-            one => vec![one],
-        });
+    match serde_json::from_str(text) {
+        Ok(Value::Array(values)) => return Ok(values),
+        Ok(one) => return Ok(vec![one]),
+        Err(_) => {}
     }
     if text.starts_with(['{', '[']) {
         let lines = text.lines().filter(|line| !line.trim().is_empty());

@@ -131,6 +131,19 @@ impl Filler<'_> {
                 ],
             )?;
         }
+        for quality in &run.quality {
+            self.row(
+                "qualities",
+                [
+                    id(),
+                    text(quality.arm),
+                    text(&quality.text),
+                    int(quality.window),
+                    int(quality.tokens),
+                    real(quality.nll),
+                ],
+            )?;
+        }
         // No time without proof.
         let proven = Analysis::of(run).is_ok_and(|analysis| analysis.withheld.is_none());
         if proven { self.times(run) } else { Ok(()) }
@@ -212,6 +225,7 @@ impl Filler<'_> {
             real(of.and_then(|s| s.ci_level_pct)),
             real(of.and_then(|s| s.mde_pct)),
             real(of.and_then(|s| s.control.effect_pct)),
+            real(of.and_then(|s| s.quality.as_ref()).map(|q| q.change_pct)),
             of.map_or(Value::Null, |s| int(s.blocks as u64)),
             published.map_or(Value::Null, |p| int(p.replicates as u64)),
             real(published.and_then(|p| p.pct_of_roof)),

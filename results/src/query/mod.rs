@@ -57,24 +57,12 @@ pub fn query(store: &Store, statement: &str) -> Result<Answer, QueryError> {
     let mut connection = Connection::open_in_memory().map_err(sql)?;
     load::fill(&connection, store).map_err(sql)?;
     connection.authorizer(Some(reads_only)).map_err(sql)?;
-    let mut prepared = connection.prepare(statement).map_err(|error| match error {
-        rusqlite::Error::SqliteFailure(cause, _)
-            if cause.code == rusqlite::ErrorCode::AuthorizationForStatementDenied =>
-        {
-            QueryError::Statement(
-                "this one does more than read, and records are not changed here".to_owned(),
-            )
-        }
-        rusqlite::Error::MultipleStatement => {
-            QueryError::Statement("found more than one".to_owned())
-        }
-        other => sql(other),
-    })?;
-    let columns: Vec<String> = (prepared.column_names().into_iter())
-        .map(str::to_owned)
-        .collect();
+    let mut prepared = connection.prepare(statement).map_err(refused)?;
+    let columns: Vec<String> = prepared.column_names().map(str::to_owned).collect();
     if columns.is_empty() {
-        return Err(QueryError::Statement("this one has no columns".to_owned()));
+        return Err(QueryError::Statement(
+            "this one does more than read, or nothing".to_owned(),
+        ));
     }
     let mut rows = Vec::new();
     let mut found = prepared.query([]).map_err(sql)?;
@@ -85,14 +73,33 @@ pub fn query(store: &Store, statement: &str) -> Result<Answer, QueryError> {
     Ok(Answer { columns, rows })
 }
 
+/// Why SQLite did not take a statement.
+fn refused(error: rusqlite::Error) -> QueryError {
+    let denied = rusqlite::ErrorCode::AuthorizationForStatementDenied;
+    if error.sqlite_error_code() == Some(denied) {
+        QueryError::Statement(
+            "this one does more than read, and records are not changed here".to_owned(),
+        )
+    } else if matches!(error, rusqlite::Error::MultipleStatement) {
+        QueryError::Statement("found more than one".to_owned())
+    } else {
+        sql(error)
+    }
+}
+
 /// Reading, and the functions of a question; nothing that writes or opens a file.
 fn reads_only(context: AuthContext<'_>) -> Authorization {
-    match context.action {
+    let reads = matches!(
+        context.action,
         AuthAction::Select
-        | AuthAction::Read { .. }
-        | AuthAction::Function { .. }
-        | AuthAction::Recursive => Authorization::Allow,
-        _ => Authorization::Deny,
+            | AuthAction::Read { .. }
+            | AuthAction::Function { .. }
+            | AuthAction::Recursive
+    );
+    if reads {
+        Authorization::Allow
+    } else {
+        Authorization::Deny
     }
 }
 

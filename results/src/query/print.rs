@@ -89,11 +89,10 @@ impl Answer {
 }
 
 fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+    if value.is_null() {
+        return String::new();
     }
+    (value.as_str()).map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A bar or a line break would end a Markdown cell.

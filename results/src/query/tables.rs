@@ -99,6 +99,10 @@ pub const TABLES: &[Table] = &[
             ),
             real("mde_pct", "minimum detectable effect, percent"),
             real("control_pct", "the same of A' against A"),
+            real(
+                "perplexity_pct",
+                "change of perplexity, 100 (B/A - 1), of a lossy flag",
+            ),
             int("blocks", "complete blocks"),
             int("replicates", "replicates of a published run"),
             real("pct_of_roof", "weights read by A, percent of the read roof"),
@@ -215,6 +219,18 @@ pub const TABLES: &[Table] = &[
             real("worst_ratio", "largest error over its limit"),
             int("passed", "1 where it passed"),
             text("note", "why it failed, or what was excused"),
+        ],
+    },
+    Table {
+        name: "qualities",
+        about: "how well one arm predicts one window of a text",
+        columns: &[
+            RUN,
+            ARM,
+            text("text", "what the text is"),
+            int("window", "number of the window, from 0"),
+            int("tokens", "tokens predicted"),
+            real("nll", "mean negative log likelihood of these, nats"),
         ],
     },
     Table {
