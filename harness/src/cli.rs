@@ -67,7 +67,8 @@ enum Command {
     Doctor(DoctorArgs),
     /// Fetch a model's weights into the cache, verified
     Fetch(FetchArgs),
-    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder
+    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder with its
+    /// tokenizer
     Convert(files::ConvertArgs),
     /// Write seeded synthetic weights of a model as a checkpoint folder
     Synth(files::SynthArgs),

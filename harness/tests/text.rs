@@ -5,9 +5,12 @@
 
 mod support;
 
-use harness::text::{Message, Text};
+use harness::text::{Message, Text, files_of_gguf};
 use proptest::prelude::*;
-use reference::gguf::Gguf;
+use reference::{
+    convert::{Beside, Content},
+    gguf::Gguf,
+};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
 use tempfile::TempDir;
@@ -313,13 +316,17 @@ impl Metadata {
         self
     }
 
-    fn open(self) -> anyhow::Result<Text> {
+    fn gguf(self) -> anyhow::Result<Gguf> {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3_u32.to_le_bytes());
         bytes.extend(0_u64.to_le_bytes());
         bytes.extend(self.count.to_le_bytes());
         bytes.extend(self.bytes);
-        Text::from_gguf(&Gguf::parse("made.gguf", bytes)?, Path::new("made.gguf"))
+        Ok(Gguf::parse("made.gguf", bytes)?)
+    }
+
+    fn open(self) -> anyhow::Result<Text> {
+        Text::from_gguf(&self.gguf()?, Path::new("made.gguf"))
     }
 }
 
@@ -349,6 +356,36 @@ fn sentence_pieces() -> Metadata {
         .i32s("ggml.token_type", &kinds)
         .u32("ggml.bos_token_id", 1)
         .u32("ggml.eos_token_id", 2)
+}
+
+/// What `convert` writes of a GGUF's tokenizer reads as the GGUF's own.
+#[test]
+fn a_gguf_s_tokenizer_goes_into_a_folder() {
+    let made = || {
+        let template = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}";
+        sentence_pieces().string("chat_template", template)
+    };
+    let path = Path::new("made.gguf");
+    let files = files_of_gguf(&made().gguf().expect("a GGUF"), path).expect("files");
+    let dir = TempDir::new().expect("a folder");
+    for Beside { name, content } in files {
+        let Content::Bytes(bytes) = content else {
+            panic!("{name} is made, not copied");
+        };
+        std::fs::write(dir.path().join(name), bytes).expect("written");
+    }
+    let (own, read) = (made().open().expect("a tokenizer"), Text::open(dir.path()));
+    let read = read.expect("a tokenizer");
+    for given in ["the in", " thein é", "</s>"] {
+        let ids = own.encode(given, true).expect("ids");
+        assert_eq!(read.encode(given, true).expect("ids"), ids, "{given:?}");
+    }
+    assert_eq!(read.stops(), own.stops(), "stop ids");
+    let chat = [Message::user("the")];
+    let expected = own.chat(&chat).expect("a chat");
+    assert_eq!(read.chat(&chat).expect("a chat"), expected, "template");
+    let unknown = Metadata::default().string("ggml.model", "t5");
+    files_of_gguf(&unknown.gguf().expect("a GGUF"), path).expect_err("no tokenizer");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod index;
 mod write;
 
 pub use write::write;
+pub(crate) use write::write_files;
 pub(crate) use write::write_scaling;
 
 use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance, supported};

@@ -10,6 +10,7 @@
 mod config;
 mod write;
 
+pub(crate) use write::{SHARD_BYTES, write_files};
 pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{

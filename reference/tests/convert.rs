@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use kernels::models::{Family, ModelSpec, Tensor};
 use kernels::quant::QuantFormat;
 use reference::checkpoint::Container;
-use reference::convert::{self, Target};
+use reference::convert::{self, Beside, Content, Target};
 use reference::inspect::{Kind, inspect};
 use reference::{Checkpoint, folder, quantise, synth};
 use serde_json::{Map, Value, json};
@@ -165,6 +165,48 @@ fn every_family_type_and_target_reads_back() {
             assert_eq!(back.provenance().weights, container, "{name}");
             assert_eq!(back.spec().stop_ids, [2], "{name}");
         }
+    }
+}
+
+/// What reads and writes text goes along, whatever is made; nothing else does.
+#[test]
+fn the_tokenizer_goes_along() {
+    let input = TempDir::new().expect("a folder");
+    let spec = spec(Family::Llama);
+    write(input.path(), &spec, &tensors(&spec), "BF16");
+    let there = [
+        "tokenizer.json",
+        "generation_config.json",
+        "chat_template.jinja",
+    ];
+    for name in there {
+        fs::write(input.path().join(name), name).expect("written");
+    }
+    fs::write(input.path().join("README.md"), "of the model").expect("written");
+    let found = convert::text_files(input.path());
+    let names: Vec<&str> = found.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, there, "those of the input");
+    let made = Content::Bytes(b"{}".to_vec());
+    let beside = [
+        found,
+        vec![Beside {
+            name: "tokenizer_config.json".into(),
+            content: made,
+        }],
+    ];
+    let beside = beside.concat();
+    for target in [Target::Q4f16_1, Target::MlxAffine4] {
+        let made = converted(input.path(), target).expect("converts");
+        let out = TempDir::new().expect("a folder");
+        let out = out.path().join("out");
+        convert::write_with(&made, &out, &beside, &|_, _| ()).expect("written");
+        for name in there {
+            let text = fs::read_to_string(out.join(name)).expect("copied");
+            assert_eq!(text, name, "{}", target.name());
+        }
+        assert!(out.join("tokenizer_config.json").is_file(), "made");
+        assert!(!out.join("README.md").exists(), "not of the text");
+        folder::read(&out, &|_, _| ()).expect("read back");
     }
 }
 

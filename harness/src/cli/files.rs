@@ -1,7 +1,7 @@
 //! The commands on checkpoints as files: `convert`, `synth` and `inspect`.
 
 use super::answer;
-use crate::model;
+use crate::{model, text};
 use ::kernels::models;
 use anyhow::{Context as _, Result};
 use clap::{
@@ -9,7 +9,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use reference::{
-    convert::Target,
+    convert::{Beside, Target, text_files},
+    gguf::Gguf,
     inspect::{self, Inspection},
     synth,
 };
@@ -76,18 +77,57 @@ pub(super) fn run_convert(args: &ConvertArgs) -> Result<u8> {
         bar.set_position(done);
     };
     let checkpoint = reference::convert::read(Path::new(&args.input), args.format, &progress)?;
+    let (beside, note) = text_of(&args.input);
     bar.reset();
     bar.set_message("writing");
-    reference::convert::write(&checkpoint, &args.output, &progress)?;
+    reference::convert::write_with(&checkpoint, &args.output, &beside, &progress)?;
     bar.finish_and_clear();
     let title = &checkpoint.provenance().title;
-    let shown = args.output.display().to_string();
+    let (shown, bytes) = (
+        args.output.display().to_string(),
+        checkpoint.payload_bytes(),
+    );
+    let names: Vec<&str> = beside.iter().map(|file| file.name.as_str()).collect();
+    let mut lines = format!("{title}: {bytes} bytes in {shown}");
+    if !names.is_empty() {
+        let _ = write!(lines, ", with {}", names.join(", "));
+    }
+    if let Some(note) = &note {
+        let _ = write!(lines, "\nnote: {note}");
+    }
     answer(
         args.json,
-        &json!({ "title": title, "output": shown, "bytes": checkpoint.payload_bytes() }),
-        &format!("{title}: {} bytes in {shown}", checkpoint.payload_bytes()),
+        &json!({
+            "title": title,
+            "output": shown,
+            "bytes": bytes,
+            "text_files": names,
+            "notes": note.iter().collect::<Vec<_>>(),
+        }),
+        &lines,
     )?;
     Ok(0)
+}
+
+/// What goes along with the weights of a file or folder so that text can be read and
+/// written, and a note where that is not enough.
+fn text_of(input: &Path) -> (Vec<Beside>, Option<String>) {
+    let without = "`generate`, `chat` and `ppl` need a tokenizer.json beside the weights";
+    if input.is_dir() {
+        let files = text_files(input);
+        let lacks = files.iter().all(|file| file.name != "tokenizer.json");
+        let note = || format!("{} has no tokenizer.json; {without}", input.display());
+        let note = lacks.then(note);
+        return (files, note);
+    }
+    let described = Gguf::open(input).map_err(anyhow::Error::from);
+    match described.and_then(|gguf| text::files_of_gguf(&gguf, input)) {
+        Ok(files) => (files, None),
+        Err(error) => {
+            let note = format!("no tokenizer was written: {error:#}; {without}");
+            (vec![], Some(note))
+        }
+    }
 }
 
 pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
