@@ -106,7 +106,8 @@ pub fn read_with(
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
 }
 
-/// What a folder says of itself: the model, or why it is none, and its records.
+/// What a folder says of itself: the model, or why it is none, and its records. Shards
+/// are there and of their sizes where it is one; they are not read.
 pub(crate) fn described(
     dir: &Path,
 ) -> Result<(Result<ModelSpec, FolderError>, Vec<Stored>), FolderError> {
@@ -126,6 +127,7 @@ pub(crate) fn described(
             cause,
         })?;
         index.match_parameters(&spec)?;
+        index.check_files(dir)?;
         Ok(spec)
     });
     Ok((whole, records))

@@ -114,8 +114,8 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             cause,
         })?;
         refuse_unknown(&tensors, &spec)?;
-        for name in expected(&spec, true).keys() {
-            find(&tensors, name, "of the model's configuration")?;
+        for key in spec.tensors() {
+            pieces(&tensors, &spec, key)?;
         }
         Ok(spec)
     };
@@ -297,30 +297,57 @@ fn refuse_others(
     Ok(())
 }
 
-fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
+/// A tensor of a parameter, of a type and shape that the parameter takes.
+struct Piece<'t> {
+    part: &'static str,
+    file: &'t TensorFile,
+}
+
+/// The tensors of a parameter in the order of its rows, each checked against the model.
+fn pieces<'t>(
+    tensors: &'t Tensors,
+    spec: &ModelSpec,
+    key: Key,
+) -> Result<Vec<Piece<'t>>, FolderError> {
     let (layer, tensor) = key;
     let shape = spec.shape(tensor);
-    let find = |name: String| find(tensors, &name, &describe(shape));
-    let Shape::Matrix { rows, k } = shape else {
-        let (base, len) = parts(spec, key).swap_remove(0);
-        let vector = find(format!("{base}.weight"))?;
-        vector.require(&[len], Dtype::FLOATS)?;
-        return Ok(Stored::Vector(vector.halves()?));
-    };
-    let format = spec.format_of(layer, tensor);
-    let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
+    let mut all = Vec::new();
     for (base, rows) in parts(spec, key) {
-        let part = find(format!("{base}.weight"))?;
-        part.require(&[rows, format.words_per_row(k)], &[Dtype::U32])?;
-        words.extend(part.words()?);
-        for (name, values) in [("scales", &mut scales), ("biases", &mut biases)] {
-            let part = find(format!("{base}.{name}"))?;
-            part.require(&[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
-            values.extend(part.halves()?);
+        let mut add = |part, shape_of_part: &[usize], types: &[Dtype]| {
+            let file = find(tensors, &format!("{base}.{part}"), &describe(shape))?;
+            file.require(shape_of_part, types)?;
+            all.push(Piece { part, file });
+            Ok(())
+        };
+        let Shape::Matrix { k, .. } = shape else {
+            add("weight", &[rows], Dtype::FLOATS)?;
+            continue;
+        };
+        let format = spec.format_of(layer, tensor);
+        add("weight", &[rows, format.words_per_row(k)], &[Dtype::U32])?;
+        for part in ["scales", "biases"] {
+            add(part, &[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
+        }
+    }
+    Ok(all)
+}
+
+fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
+    let pieces = pieces(tensors, spec, key)?;
+    let Shape::Matrix { rows, k } = spec.shape(key.1) else {
+        // A vector is one tensor.
+        return Ok(Stored::Vector(pieces[0].file.halves()?));
+    };
+    let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
+    for Piece { part, file } in pieces {
+        match part {
+            "scales" => scales.extend(file.halves()?),
+            "biases" => biases.extend(file.halves()?),
+            _ => words.extend(file.words()?),
         }
     }
     Ok(Stored::Matrix(Packed {
-        format,
+        format: spec.format_of(key.0, key.1),
         rows,
         k,
         words,

@@ -343,3 +343,42 @@ fn inspect_says_what_it_is_and_what_is_missing() {
     assert_eq!(found.bytes, 4 * spec.parameters(), "f32");
     assert!(inspect(dir.path()).is_err(), "no checkpoint");
 }
+
+/// `inspect` calls no folder a model that the loader refuses: what it says is the
+/// loader's own reason.
+#[test]
+fn inspect_says_what_the_loader_says() {
+    let spec = |format| ModelSpec {
+        format,
+        ..spec(Family::Llama)
+    };
+    let agree = |format: QuantFormat, part: &str, damage: &dyn Fn(&Path)| {
+        let written = synth::checkpoint(&spec(format), 1).expect("synthetic");
+        let dir = TempDir::new().expect("a folder");
+        let out = dir.path().join("out");
+        convert::write(&written, &out, &|_, _| ()).expect("written");
+        damage(&out);
+        let refused = folder::read(&out, &|_, _| ()).expect_err(part).to_string();
+        let found = inspect(&out).expect("a folder");
+        let problem = found.problem.expect(part);
+        assert_eq!(problem, refused, "one reason");
+        assert_eq!(found.model, None, "{problem}");
+        assert!(problem.contains(part), "expected `{part}` in {problem}");
+    };
+    let shard = "params_shard_0.bin";
+    agree(QuantFormat::Q4f16_1, "bytes as in the index", &|out| {
+        let bytes = fs::read(out.join(shard)).expect("a shard");
+        fs::write(out.join(shard), &bytes[..bytes.len() - 4]).expect("written");
+    });
+    let missing = "ndarray-cache.json: dataPath: expected the shard params_shard_0.bin beside it";
+    agree(QuantFormat::Q4f16_1, missing, &|out| {
+        fs::remove_file(out.join(shard)).expect("removed");
+    });
+    let eight = "embed_tokens.weight, shape: expected [40, 16], found [40, 8]";
+    agree(QuantFormat::Affine4G64, eight, &|out| {
+        let file = out.join("config.json");
+        let text = fs::read_to_string(&file).expect("a configuration");
+        let text = text.replace("\"bits\": 4", "\"bits\": 8");
+        fs::write(file, text).expect("written");
+    });
+}

@@ -401,6 +401,21 @@ impl Index {
         Ok(())
     }
 
+    /// Every shard is there and of its size; none is read.
+    pub(super) fn check_files(&self, dir: &Path) -> Result<(), FolderError> {
+        for (name, shard) in &self.files {
+            let path = dir.join(name);
+            shard.check_size(&path, &self.path)?;
+            // Flat indexes state no size of the shard.
+            let size = fs::metadata(&path).map_err(io(&path))?.len();
+            let of_file = self.records.iter().filter(|r| r.file == *name);
+            for record in of_file {
+                record.within(size, &path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Verifies and decodes all shards, in parallel.
     pub(super) fn read_shards(
         &self,
@@ -408,6 +423,7 @@ impl Index {
         verification: Verification<'_>,
         progress: Progress<'_>,
     ) -> Result<BTreeMap<String, Part>, FolderError> {
+        self.check_files(dir)?;
         let total = self.records.iter().map(|r| r.end - r.start).sum();
         let done = AtomicU64::new(0);
         let shards: Vec<(&String, &ShardFile)> = self.files.iter().collect();
@@ -430,13 +446,22 @@ impl Index {
 }
 
 impl ShardFile {
-    /// The file's bytes, once size and md5 are the index's.
-    fn read_verified(
-        &self,
-        path: &Path,
-        verification: Verification<'_>,
-    ) -> Result<Vec<u8>, FolderError> {
-        let info = fs::metadata(path).map_err(io(path))?;
+    /// Refuses a file that is not there, or of another size than the index has.
+    fn check_size(&self, path: &Path, index: &Path) -> Result<(), FolderError> {
+        let info = match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let expected = format!("the shard {name} beside it");
+                return Err(field(
+                    index,
+                    "dataPath",
+                    expected,
+                    "no such file",
+                    FETCH_AGAIN,
+                ));
+            }
+            info => info.map_err(io(path))?,
+        };
         if !info.is_file() {
             return Err(field(path, "type", "a regular file", "none", FETCH_AGAIN));
         }
@@ -447,6 +472,15 @@ impl ShardFile {
             let found = format!("{} bytes", info.len());
             return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
         }
+        Ok(())
+    }
+
+    /// The file's bytes, once size and md5 are the index's.
+    fn read_verified(
+        &self,
+        path: &Path,
+        verification: Verification<'_>,
+    ) -> Result<Vec<u8>, FolderError> {
         let due = verification.is_due(path, &self.md5sum);
         let bytes = fs::read(path).map_err(io(path))?;
         if !due {
@@ -467,13 +501,19 @@ impl Record {
         format!("bytes {} to {}", self.start, self.end)
     }
 
+    /// Refuses a shard of `size` bytes that ends before the record does.
+    fn within(&self, size: u64, path: &Path) -> Result<(), FolderError> {
+        if self.end <= size {
+            return Ok(());
+        }
+        let expected = format!("{} for {}", self.range(), self.name);
+        let found = format!("{size} bytes");
+        Err(field(path, "size", expected, found, VERSIONS_DIFFER))
+    }
+
     fn decode(&self, shard: &[u8], path: &Path) -> Result<Part, FolderError> {
-        // Flat indexes state no size of the shard.
-        let Some(bytes) = shard.get(self.start as usize..self.end as usize) else {
-            let expected = format!("{} for {}", self.range(), self.name);
-            let found = format!("{} bytes", shard.len());
-            return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
-        };
+        self.within(shard.len() as u64, path)?;
+        let bytes = &shard[self.start as usize..self.end as usize];
         let (pairs, _) = bytes.as_chunks::<2>();
         let (fours, _) = bytes.as_chunks::<4>();
         let wide: Vec<f32> = match self.dtype {
