@@ -1,12 +1,13 @@
 //! The index and its shards: everything is checked against everything else
 //! before it is used.
 
+use super::CONFIG;
 use crate::checkpoint::{Key, Progress, describe, hex};
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
 use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
-use kernels::quant::Elem;
+use kernels::quant::{Elem, QuantFormat};
 use kernels::suggest;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
@@ -349,10 +350,12 @@ impl Index {
                 Shape::Matrix { rows, k } => {
                     let words = vec![rows, spec.format.words_per_row(k)];
                     let scales = vec![rows, spec.format.scales_per_row(k)];
-                    Names {
+                    let names = Names {
                         main: find(".q_weight", words, true)?,
                         scale: find(".q_scale", scales, false)?,
-                    }
+                    };
+                    self.check_scale(names.scale.as_deref(), spec.format)?;
+                    names
                 }
                 Shape::Vector { len } => Names {
                     main: find("", vec![len], false)?,
@@ -374,6 +377,31 @@ impl Index {
                 })
             }
         }
+    }
+
+    /// Refuses scales of another type than the configuration's format has.
+    fn check_scale(&self, name: Option<&str>, format: QuantFormat) -> Result<(), FolderError> {
+        let of_name = |r: &&Record| Some(r.name.as_str()) == name;
+        let Some(record) = self.records.iter().find(of_name) else {
+            return Ok(());
+        };
+        let (fits, wanted) = match format.scale_type() {
+            Elem::F16 => (record.dtype == Dtype::Float16, "float16"),
+            Elem::F32 => (
+                matches!(record.dtype, Dtype::Float32 | Dtype::Float32AsBf16),
+                "float32",
+            ),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(field(
+            &self.path,
+            format!("{}, dtype", record.name),
+            format!("{wanted}, since quantization in {CONFIG} is {format}"),
+            record.dtype.name(),
+            "; index and configuration differ: fetch both again",
+        ))
     }
 
     fn check_record(
