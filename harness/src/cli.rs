@@ -175,7 +175,8 @@ fn require_room(spec: &ModelSpec, prompt: usize, tokens: usize) -> Result<()> {
 
 #[derive(Debug, Args)]
 struct PlanArgs {
-    /// The model's id or published name
+    /// The model's id or published name, or a folder whose config.json or
+    /// mlc-chat-config.json describes it
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
     /// A flag's value; repeatable
@@ -272,7 +273,7 @@ fn choices(flags: &[String]) -> Result<Choices> {
 }
 
 fn run_plan(args: &PlanArgs) -> Result<u8> {
-    let spec = models::find(&args.model)?;
+    let spec = model::described(&args.model)?;
     let features = if args.adapter {
         device::features_of(&device::pick(None)?)
     } else {

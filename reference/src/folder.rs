@@ -6,8 +6,11 @@ mod verify;
 
 pub use verify::{Verification, Verify};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
+use crate::checkpoint::{Checkpoint, CheckpointError, Progress, supported};
 use crate::{mlc, mlx};
+use fields::Fields;
+use kernels::models::ModelSpec;
+use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -160,6 +163,49 @@ pub fn read_with(
             dir: dir.to_owned(),
         })
     }
+}
+
+/// Most layers of a model whose weights are not there to count them.
+const MAX_LAYERS: usize = 1024;
+
+/// The model that a configuration describes, whose weights need not be there: of a
+/// folder, or the file itself. Matrices are in the configuration's formats, or in
+/// q4f16_1 where it is of weights in floating point.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
+    let (dir, is_mlc) = if path.is_dir() {
+        (path, path.join(mlc::CONFIG).exists())
+    } else {
+        let dir = path.parent().unwrap_or(Path::new(""));
+        (
+            dir,
+            path.file_name().is_some_and(|name| name == mlc::CONFIG),
+        )
+    };
+    let file = dir.join(if is_mlc { mlc::CONFIG } else { mlx::CONFIG });
+    if !file.exists() {
+        return Err(FolderError::NoCheckpoint {
+            dir: dir.to_owned(),
+        });
+    }
+    let map = read_json::<Map<String, Value>>(&file)?;
+    let fields = Fields {
+        file,
+        prefix: "",
+        map: &map,
+    };
+    let spec = if is_mlc {
+        mlc::configured(&fields, dir, MAX_LAYERS)?
+    } else {
+        mlx::configured(&fields, dir, MAX_LAYERS)?
+    };
+    supported(&spec).map_err(|cause| FolderError::Checkpoint {
+        dir: dir.to_owned(),
+        cause,
+    })?;
+    Ok(spec)
 }
 
 /// Writes a folder beside `dir` with `fill` and renames it to `dir`, so that nothing

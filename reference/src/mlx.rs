@@ -17,10 +17,10 @@ use crate::checkpoint::{
     Checkpoint, Container, Key, Progress, Provenance, Stored, describe, supported,
 };
 use crate::convert::{ConvertError, FloatModel};
-use crate::folder::{FolderError, fields::Fields, origin, read_json};
+use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
-use crate::tensors::{Dtype, TensorFile, Tensors};
+use crate::tensors::{Dtype, INDEX, SINGLE, TensorFile, Tensors};
 use config::{Config, parts};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
@@ -101,9 +101,16 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
         prefix: "",
         map: &map,
     };
+    let quantised = map.contains_key("quantization");
+    if lacks_weights(dir).is_some() {
+        return Ok(Described {
+            quantised,
+            spec: folder::describe(dir),
+            tensors: vec![],
+        });
+    }
     let tensors = Tensors::open(dir)?;
     let stored = tensors.stored();
-    let quantised = map.contains_key("quantization");
     let spec = || -> Result<ModelSpec, FolderError> {
         if !quantised {
             return Ok(FloatFolder::open(dir)?.spec);
@@ -124,6 +131,21 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
         spec: spec(),
         tensors: stored,
     })
+}
+
+/// The model of a configuration alone, of up to `layers` layers.
+pub(crate) fn configured(
+    fields: &Fields<'_>,
+    dir: &Path,
+    layers: usize,
+) -> Result<ModelSpec, FolderError> {
+    Config::new(fields)?.spec(dir, layers)
+}
+
+/// What a folder lacks where it has a configuration and no weights.
+pub(crate) fn lacks_weights(dir: &Path) -> Option<String> {
+    let there = [INDEX, SINGLE].iter().any(|name| dir.join(name).exists());
+    (!there).then(|| format!("its weights are missing: {SINGLE}, or {INDEX} and its files"))
 }
 
 /// Rows of each tensor of a model, and columns where no format decides them.

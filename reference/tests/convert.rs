@@ -382,3 +382,71 @@ fn inspect_says_what_the_loader_says() {
         fs::write(file, text).expect("written");
     });
 }
+
+/// A configuration alone is enough to know the model, and for weights of its shape.
+#[test]
+fn a_configuration_alone_is_a_model() {
+    let dir = TempDir::new().expect("a folder");
+    let of = |name: &str, config: &str, from: &Path| {
+        let to = dir.path().join(name);
+        fs::create_dir(&to).expect("created");
+        fs::copy(from.join(config), to.join(config)).expect("copied");
+        to
+    };
+    let spec = spec(Family::Qwen3);
+    let float = dir.path().join("float");
+    fs::create_dir(&float).expect("created");
+    write(&float, &spec, &tensors(&spec), "F32");
+    let (mlc, mlx) = (dir.path().join("mlc"), dir.path().join("mlx"));
+    for (out, format) in [
+        (&mlc, QuantFormat::Q4f32_1),
+        (&mlx, QuantFormat::Affine4G64),
+    ] {
+        let spec = ModelSpec {
+            format,
+            ..spec.clone()
+        };
+        let written = synth::checkpoint(&spec, 1).expect("synthetic");
+        convert::write(&written, out, &|_, _| ()).expect("written");
+    }
+    for (kind, config, from, format) in [
+        (
+            Kind::HuggingFace,
+            "config.json",
+            &float,
+            QuantFormat::Q4f16_1,
+        ),
+        (Kind::Mlx, "config.json", &mlx, QuantFormat::Affine4G64),
+        (
+            Kind::Mlc,
+            "mlc-chat-config.json",
+            &mlc,
+            QuantFormat::Q4f32_1,
+        ),
+    ] {
+        let alone = of(kind.name(), config, from);
+        let found = inspect(&alone).expect("a configuration");
+        assert_eq!(found.kind, kind, "{config}");
+        assert_eq!(found.model.as_deref(), Some(kind.name()), "the folder's");
+        assert_eq!(found.parameters, Some(spec.parameters()), "{config}");
+        let problem = found.problem.expect("no weights");
+        assert!(problem.contains("weights are missing"), "{problem}");
+        assert_eq!(found.differences, [], "everything is missing");
+        for path in [alone.clone(), alone.join(config)] {
+            let described = folder::describe(&path).expect("a model");
+            assert_eq!(described.format, format, "{config}");
+            assert_eq!(described.hidden_size, spec.hidden_size, "{config}");
+            synth::checkpoint(&described, 1).expect("weights of its shape");
+        }
+    }
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).expect("created");
+    let error = folder::describe(&empty).expect_err("nothing").to_string();
+    assert!(error.contains("no checkpoint"), "{error}");
+    let text = fs::read_to_string(float.join("config.json")).expect("text");
+    let text = text.replace("\"num_hidden_layers\":2", "\"num_hidden_layers\":2000000");
+    fs::write(empty.join("config.json"), text).expect("written");
+    let problem = inspect(&empty).expect("a configuration").problem;
+    let problem = problem.expect("too many layers");
+    assert!(problem.contains("num_hidden_layers"), "{problem}");
+}

@@ -39,7 +39,8 @@ pub(super) struct ConvertArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct SynthArgs {
-    /// The model's id or published name
+    /// The model's id or published name, or a folder whose config.json or
+    /// mlc-chat-config.json describes it
     #[arg(long, default_value = models::DEFAULT_MODEL)]
     model: String,
     /// The folder to write; it must not exist or be empty
@@ -131,7 +132,7 @@ fn text_of(input: &Path) -> (Vec<Beside>, Option<String>) {
 }
 
 pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
-    let spec = models::find(&args.model)?;
+    let spec = model::described(&args.model)?;
     let checkpoint = synth::checkpoint(&spec, args.seed)
         .with_context(|| format!("synthetic weights of {}", spec.id))?;
     let bar = model::counting("writing");
@@ -170,9 +171,12 @@ pub(super) fn run_inspect(args: &InspectArgs) -> Result<u8> {
 fn text(found: &Inspection) -> String {
     let mut text = format!("kind: {}\n", found.kind.name());
     match (&found.model, &found.problem) {
-        (Some(model), _) => {
+        (Some(model), problem) => {
             let parameters = found.parameters.unwrap_or_default();
             let _ = writeln!(text, "model: {model}, {parameters} parameters");
+            if let Some(problem) = problem {
+                let _ = writeln!(text, "no checkpoint: {problem}");
+            }
         }
         (None, problem) => {
             let problem = problem.as_deref().unwrap_or("no configuration");

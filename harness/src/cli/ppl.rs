@@ -106,7 +106,7 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
     phase(
         &bar,
         &format!(
-            "reading {} tokens in windows of {}, in {} setting(s)",
+            "reading {} tokens in windows of {}, once for each of the settings ({})",
             tokens.len(),
             args.window,
             arms.len()
