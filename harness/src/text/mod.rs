@@ -3,9 +3,11 @@
 
 mod gguf;
 mod pieces;
+mod shield;
 mod template;
 
 pub use pieces::Stream;
+pub use shield::Shielded;
 pub use template::{Message, Template};
 
 use anyhow::{Context as _, Result, anyhow, bail};
