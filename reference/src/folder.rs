@@ -81,7 +81,8 @@ pub enum FolderError {
     },
     /// A folder without a configuration.
     #[error(
-        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)",
+        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX, or Hugging Face's floating \
+         point)",
         mlc::CONFIG,
         mlx::CONFIG
     )]
@@ -97,6 +98,17 @@ pub enum FolderError {
     Unquantised {
         /// The folder.
         dir: PathBuf,
+    },
+    /// Weights that are quantised already, where those in floating point are expected.
+    #[error(
+        "{dir}: {kind}, quantised already; expected a Hugging Face folder in floating point or a \
+         GGUF file. Run it as it is with `--weights {dir}`"
+    )]
+    Quantised {
+        /// The folder.
+        dir: PathBuf,
+        /// What it is.
+        kind: &'static str,
     },
     /// The folder to write to has something in it.
     #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
@@ -220,6 +232,10 @@ pub(crate) fn write_whole(
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let expected = "a folder, or nothing there yet";
+            return Err(field(dir, "output folder", expected, "a file", ""));
+        }
         Err(error) => return Err(io(dir)(error)),
     };
     if !empty {
@@ -235,7 +251,8 @@ pub(crate) fn write_whole(
     let mut partial = name.to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = dir.with_file_name(partial);
-    fs::create_dir_all(&partial).map_err(io(&partial))?;
+    // The error names what was asked for, not the folder that becomes it.
+    fs::create_dir_all(&partial).map_err(io(dir))?;
     let written = fill(&partial).and_then(|()| {
         if dir.exists() {
             fs::remove_dir(dir).map_err(io(dir))?;

@@ -20,6 +20,7 @@ use crate::convert::{ConvertError, FloatModel};
 use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
+use crate::mlc;
 use crate::tensors::{Dtype, INDEX, SINGLE, TensorFile, Tensors};
 use config::{Config, parts};
 use kernels::models::{ModelSpec, Shape};
@@ -186,6 +187,17 @@ impl FloatFolder {
     /// # Errors
     /// [`FolderError`], naming file and field.
     pub fn open(dir: &Path) -> Result<Self, FolderError> {
+        if dir.join(mlc::CONFIG).exists() {
+            return Err(FolderError::Quantised {
+                dir: dir.to_owned(),
+                kind: "an MLC checkpoint",
+            });
+        }
+        if !dir.join(CONFIG).exists() {
+            return Err(FolderError::NoCheckpoint {
+                dir: dir.to_owned(),
+            });
+        }
         let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
         let fields = Fields {
             file: dir.join(CONFIG),
@@ -194,8 +206,10 @@ impl FloatFolder {
         };
         let config = Config::new(&fields)?;
         if config.is_quantised() {
-            let found = map.get("quantization");
-            return Err(fields.error("quantization", "none, since it is to be made", found));
+            return Err(FolderError::Quantised {
+                dir: dir.to_owned(),
+                kind: "an MLX checkpoint",
+            });
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;

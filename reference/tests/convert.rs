@@ -450,3 +450,62 @@ fn a_configuration_alone_is_a_model() {
     let problem = problem.expect("too many layers");
     assert!(problem.contains("num_hidden_layers"), "{problem}");
 }
+
+#[test]
+fn what_cannot_be_converted_is_said() {
+    let dir = TempDir::new().expect("a folder");
+    let refused = |input: &Path, part: &str| {
+        let error = converted(input, Target::Q4f16_1).expect_err(part);
+        assert!(error.contains(part), "expected `{part}` in {error}");
+    };
+    for (format, kind) in [
+        (QuantFormat::Q4f16_1, "an MLC checkpoint, quantised already"),
+        (
+            QuantFormat::Affine4G64,
+            "an MLX checkpoint, quantised already",
+        ),
+    ] {
+        let spec = ModelSpec {
+            format,
+            ..spec(Family::Llama)
+        };
+        let written = synth::checkpoint(&spec, 1).expect("synthetic");
+        let out = dir.path().join(format.name());
+        convert::write(&written, &out, &|_, _| ()).expect("written");
+        refused(&out, kind);
+    }
+    refused(dir.path(), "config.json (MLX, or Hugging Face's");
+    let written = synth::checkpoint(&spec(Family::Llama), 1).expect("synthetic");
+    let file = dir.path().join("file");
+    fs::write(&file, "").expect("written");
+    for out in [file.clone(), file.join("below")] {
+        let error = convert::write(&written, &out, &|_, _| ()).expect_err("no folder");
+        let error = error.to_string();
+        assert!(error.starts_with(&out.display().to_string()), "{error}");
+        assert!(!error.contains("partial"), "{error}");
+    }
+    let error = inspect(Path::new("/dev/null"));
+    if cfg!(unix) {
+        let error = error.expect_err("a device").to_string();
+        assert!(error.contains("type: expected a GGUF file"), "{error}");
+    }
+    // A type that is of no use here is named as the file has it, and a file that is not
+    // there by the index that lists it.
+    let input = dir.path().join("float");
+    fs::create_dir(&input).expect("created");
+    let spec = spec(Family::Llama);
+    write(&input, &spec, &tensors(&spec), "F32");
+    let file = input.join("a.safetensors");
+    let bytes = fs::read(&file).expect("a file");
+    let (head, data) =
+        bytes.split_at(8 + u64::from_le_bytes(bytes[..8].try_into().expect("8")) as usize);
+    let text = String::from_utf8(head[8..].to_vec()).expect("a header");
+    let text = text.replace("\"F32\"", "\"I32\"");
+    fs::write(&file, [&head[..8], text.as_bytes(), data].concat()).expect("written");
+    refused(&input, "dtype: expected F16 or BF16 or F32, found I32");
+    fs::remove_file(&file).expect("removed");
+    refused(
+        &input,
+        "index.json: weight_map: expected the file a.safetensors beside it",
+    );
+}

@@ -228,7 +228,19 @@ fn damaged_shards_are_refused() {
 
 #[test]
 fn damaged_indexes_are_refused() {
-    let cases: [Case; 15] = [
+    let cases: [Case; 18] = [
+        (
+            "records[1].records[1] (model.embed_tokens.q_scale), byteOffset: \
+             expected a place in the shard, found -4",
+            &|v| v["records"][1]["records"][1]["byteOffset"] = json!(-4),
+        ),
+        (
+            "records[1].nbytes: expected the shard's size, found \"9\"",
+            &|v| v["records"][1]["nbytes"] = json!("9"),
+        ),
+        ("shape: expected a list of sizes, found [2,-1]", &|v| {
+            v["records"][1]["records"][1]["shape"] = json!([2, -1])
+        }),
         ("nbytes: expected 36108 bytes", &|v| {
             v["records"][1]["records"][1]["nbytes"] = json!(36_110)
         }),

@@ -12,6 +12,7 @@ use kernels::suggest;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,11 +30,12 @@ pub(super) struct RawIndex {
 struct RawRecord {
     data_path: Option<String>,
     format: Option<String>,
-    nbytes: Option<u64>,
-    byte_offset: Option<u64>,
+    // Numbers as written: one that is none is an error that names its record.
+    nbytes: Option<Value>,
+    byte_offset: Option<Value>,
     md5sum: Option<String>,
     name: Option<String>,
-    shape: Option<Vec<u64>>,
+    shape: Option<Value>,
     dtype: Option<String>,
     records: Option<Vec<RawRecord>>,
 }
@@ -106,6 +108,13 @@ pub(super) enum Part {
     Wide(Vec<f32>),
 }
 
+/// A value as an error shows it.
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("nothing".into(), |value| {
+        value.to_string().chars().take(80).collect()
+    })
+}
+
 impl Index {
     pub(super) fn new(path: &Path, raw: RawIndex) -> Result<Self, FolderError> {
         let mut index = Self {
@@ -138,8 +147,9 @@ impl Index {
             Some("raw-shard") | None => (),
             Some(other) => return Err(self.error(format!("{at}.format"), "raw-shard", other)),
         }
-        let Some(nbytes) = raw.nbytes else {
-            return Err(self.error(format!("{at}.nbytes"), "the shard's size", "nothing"));
+        let Some(nbytes) = raw.nbytes.as_ref().and_then(Value::as_u64) else {
+            let found = shown(raw.nbytes.as_ref());
+            return Err(self.error(format!("{at}.nbytes"), "the shard's size", found));
         };
         self.add_file(at, &file, Some(nbytes), raw.md5sum.as_deref())?;
         for (i, inner) in raw.records.unwrap_or_default().into_iter().enumerate() {
@@ -228,23 +238,27 @@ impl Index {
                 return Err(self.error(of("dtype"), expected, other.unwrap_or("nothing")));
             }
         };
-        let Some(shape) = raw.shape else {
-            return Err(self.error(of("shape"), "a list of sizes", "nothing"));
+        let sizes = raw.shape.as_ref().and_then(Value::as_array);
+        let sizes = sizes.and_then(|s| s.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>());
+        let Some(shape) = sizes else {
+            let found = shown(raw.shape.as_ref());
+            return Err(self.error(of("shape"), "a list of sizes", found));
         };
         let expected = shape
             .iter()
             .try_fold(dtype.bytes(), |n, &d| n.checked_mul(d));
-        let (nbytes, start) = (raw.nbytes, raw.byte_offset);
+        let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_u64);
+        let (nbytes, start) = (number(&raw.nbytes), number(&raw.byte_offset));
         if nbytes.is_none() || nbytes != expected {
             let expected = expected.map_or("a shape that fits memory".into(), |n| {
                 format!("{n} bytes for {shape:?} of {} bytes each", dtype.bytes())
             });
-            let found = nbytes.map_or("nothing".into(), |n| n.to_string());
+            let found = shown(raw.nbytes.as_ref());
             return Err(self.error(of("nbytes"), expected, found));
         }
         let end = start.and_then(|start| start.checked_add(nbytes?));
         let (Some(start), Some(end)) = (start, end) else {
-            let found = start.map_or("nothing".into(), |n| n.to_string());
+            let found = shown(raw.byte_offset.as_ref());
             return Err(self.error(of("byteOffset"), "a place in the shard", found));
         };
         self.records.push(Record {
