@@ -67,7 +67,8 @@ enum Command {
     Doctor(DoctorArgs),
     /// Fetch a model's weights into the cache, verified
     Fetch(FetchArgs),
-    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder
+    /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder with its
+    /// tokenizer
     Convert(files::ConvertArgs),
     /// Write seeded synthetic weights of a model as a checkpoint folder
     Synth(files::SynthArgs),
@@ -184,7 +185,8 @@ fn require_room(spec: &ModelSpec, prompt: usize, tokens: usize) -> Result<()> {
 
 #[derive(Debug, Args)]
 struct PlanArgs {
-    /// The model's id or published name
+    /// The model's id or published name, or a folder whose config.json or
+    /// mlc-chat-config.json describes it
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
     /// A flag's value; repeatable
@@ -281,7 +283,7 @@ fn choices(flags: &[String]) -> Result<Choices> {
 }
 
 fn run_plan(args: &PlanArgs) -> Result<u8> {
-    let spec = models::find(&args.model)?;
+    let spec = model::described(&args.model)?;
     let features = if args.adapter {
         device::features_of(&device::pick(None)?)
     } else {

@@ -198,7 +198,10 @@ impl Chat {
     /// What the template refuses.
     pub fn prompt(&self, text: &Text) -> Result<Vec<u32>> {
         let messages: Vec<Message> = self.turns.iter().map(|t| t.message.clone()).collect();
-        let all = text.chat(&messages)?;
+        // What is said holds no special token.
+        let shielded = text.shield(&messages)?;
+        let messages = &shielded.messages;
+        let all = text.chat(messages)?;
         let mut ids = Vec::new();
         let mut at = 0;
         for (index, turn) in self.turns.iter().enumerate() {
@@ -207,14 +210,15 @@ impl Chat {
             }
             let before = text.chat(&messages[..index])?;
             let follows = all.strip_prefix(&before);
-            let follows = follows.is_some_and(|rest| rest.starts_with(&turn.message.content));
+            let content = &messages[index].content;
+            let follows = follows.is_some_and(|rest| rest.starts_with(content));
             if follows && before.len() >= at {
-                ids.extend(text.encode(&all[at..before.len()], false)?);
+                ids.extend(text.encode_shielded(&all[at..before.len()], &shielded)?);
                 ids.extend(&turn.made);
-                at = before.len() + turn.message.content.len();
+                at = before.len() + content.len();
             }
         }
-        ids.extend(text.encode(&all[at..], false)?);
+        ids.extend(text.encode_shielded(&all[at..], &shielded)?);
         Ok(ids)
     }
 

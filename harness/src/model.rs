@@ -132,6 +132,25 @@ pub fn load_with(
     }
 }
 
+/// The model of an id or published name, or the one that a configuration describes: a
+/// folder, its configuration itself, or a GGUF file. Weights need not be there.
+///
+/// # Errors
+/// A name that is not known, or a configuration of no model.
+pub fn described(name: &str) -> Result<ModelSpec> {
+    let path = Path::new(name);
+    match models::find(name) {
+        Err(_) if path.is_dir() || path.extension().is_some_and(|e| e == "json") => {
+            Ok(folder::describe(path)?)
+        }
+        Err(_) if path.is_file() => {
+            let gguf = gguf::Gguf::open(path)?;
+            Ok(gguf::Model::new(&gguf)?.spec().clone())
+        }
+        found => Ok(found?),
+    }
+}
+
 fn synthetic(spec: &ModelSpec, seed: u64) -> Result<Checkpoint> {
     synth::checkpoint(spec, seed).with_context(|| format!("synthetic weights of {}", spec.id))
 }

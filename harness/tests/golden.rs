@@ -325,7 +325,7 @@ fn folders_of_another_form_are_errors() {
     std::fs::write(empty.path().join("expected.safetensors"), []).expect("written");
     refused(
         empty.path(),
-        "neither mlc-chat-config.json (MLC) nor config.json (MLX)",
+        "neither mlc-chat-config.json (MLC) nor config.json (MLX, or",
     );
     type Change = fn(&mut Tensors);
     let changes: [(&str, Change); 5] = [

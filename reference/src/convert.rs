@@ -3,7 +3,7 @@
 use crate::checkpoint::{
     Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored,
 };
-use crate::folder::FolderError;
+use crate::folder::{FolderError, io, write_whole};
 use crate::gguf::{self, Gguf, LoadError};
 use crate::matrix::{Packed, ScaleValues};
 use crate::mlx::FloatFolder;
@@ -13,8 +13,9 @@ use half::f16;
 use kernels::models::{ModelSpec, Shape};
 use kernels::quant::{Elem, QuantFormat};
 use rayon::prelude::*;
+use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows that one job reads and quantises.
@@ -145,6 +146,50 @@ pub fn read(
     quantise(&gguf::Model::new(&gguf)?, target, progress)
 }
 
+/// Files of a folder that say how its model reads and writes text.
+pub const TEXT_FILES: [&str; 10] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+];
+
+/// A file that stands beside the weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Its name.
+    pub name: String,
+    /// What is in it.
+    pub content: Content,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The same as in this one.
+    CopyOf(PathBuf),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// Those of [`TEXT_FILES`] that a folder has.
+pub fn text_files(dir: &Path) -> Vec<Beside> {
+    let there = TEXT_FILES.iter().filter_map(|&name| {
+        let file = dir.join(name);
+        file.is_file().then(|| Beside {
+            name: name.to_owned(),
+            content: Content::CopyOf(file),
+        })
+    });
+    there.collect()
+}
+
 /// Writes a checkpoint in the container of its formats: MLX where its matrices are
 /// affine, else MLC; `progress` counts bytes.
 ///
@@ -155,11 +200,35 @@ pub fn write(
     output: &Path,
     progress: Progress<'_>,
 ) -> Result<(), FolderError> {
-    if checkpoint.spec().format.is_affine() {
-        mlx::write(checkpoint, output, progress)
-    } else {
-        mlc::write(checkpoint, output, progress)
-    }
+    write_with(checkpoint, output, &[], progress)
+}
+
+/// The same with other files beside the weights: nothing is at `output` unless all of
+/// it is.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn write_with(
+    checkpoint: &Checkpoint,
+    output: &Path,
+    beside: &[Beside],
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
+    write_whole(output, |partial| {
+        if checkpoint.spec().format.is_affine() {
+            mlx::write_files(checkpoint, partial, mlx::SHARD_BYTES, progress)?;
+        } else {
+            mlc::write_files(checkpoint, partial, progress)?;
+        }
+        for Beside { name, content } in beside {
+            let to = partial.join(name);
+            match content {
+                Content::CopyOf(from) => drop(fs::copy(from, &to).map_err(io(from))?),
+                Content::Bytes(bytes) => fs::write(&to, bytes).map_err(io(&to))?,
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Quantises all matrices to one format, rows in parallel; `progress` counts weights.

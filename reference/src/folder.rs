@@ -6,8 +6,11 @@ mod verify;
 
 pub use verify::{Verification, Verify};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
+use crate::checkpoint::{Checkpoint, CheckpointError, Progress, supported};
 use crate::{mlc, mlx};
+use fields::Fields;
+use kernels::models::ModelSpec;
+use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +81,8 @@ pub enum FolderError {
     },
     /// A folder without a configuration.
     #[error(
-        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX)",
+        "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX, or Hugging Face's floating \
+         point)",
         mlc::CONFIG,
         mlx::CONFIG
     )]
@@ -94,6 +98,17 @@ pub enum FolderError {
     Unquantised {
         /// The folder.
         dir: PathBuf,
+    },
+    /// Weights that are quantised already, where those in floating point are expected.
+    #[error(
+        "{dir}: {kind}, quantised already; expected a Hugging Face folder in floating point or a \
+         GGUF file. Run it as it is with `--weights {dir}`"
+    )]
+    Quantised {
+        /// The folder.
+        dir: PathBuf,
+        /// What it is.
+        kind: &'static str,
     },
     /// The folder to write to has something in it.
     #[error("{dir}: the folder exists and is not empty; name a new one or empty it")]
@@ -162,6 +177,49 @@ pub fn read_with(
     }
 }
 
+/// Most layers of a model whose weights are not there to count them.
+const MAX_LAYERS: usize = 1024;
+
+/// The model that a configuration describes, whose weights need not be there: of a
+/// folder, or the file itself. Matrices are in the configuration's formats, or in
+/// q4f16_1 where it is of weights in floating point.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
+    let (dir, is_mlc) = if path.is_dir() {
+        (path, path.join(mlc::CONFIG).exists())
+    } else {
+        let dir = path.parent().unwrap_or(Path::new(""));
+        (
+            dir,
+            path.file_name().is_some_and(|name| name == mlc::CONFIG),
+        )
+    };
+    let file = dir.join(if is_mlc { mlc::CONFIG } else { mlx::CONFIG });
+    if !file.exists() {
+        return Err(FolderError::NoCheckpoint {
+            dir: dir.to_owned(),
+        });
+    }
+    let map = read_json::<Map<String, Value>>(&file)?;
+    let fields = Fields {
+        file,
+        prefix: "",
+        map: &map,
+    };
+    let spec = if is_mlc {
+        mlc::configured(&fields, dir, MAX_LAYERS)?
+    } else {
+        mlx::configured(&fields, dir, MAX_LAYERS)?
+    };
+    supported(&spec).map_err(|cause| FolderError::Checkpoint {
+        dir: dir.to_owned(),
+        cause,
+    })?;
+    Ok(spec)
+}
+
 /// Writes a folder beside `dir` with `fill` and renames it to `dir`, so that nothing
 /// is there unless all of it is.
 ///
@@ -174,6 +232,10 @@ pub(crate) fn write_whole(
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let expected = "a folder, or nothing there yet";
+            return Err(field(dir, "output folder", expected, "a file", ""));
+        }
         Err(error) => return Err(io(dir)(error)),
     };
     if !empty {
@@ -189,7 +251,8 @@ pub(crate) fn write_whole(
     let mut partial = name.to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = dir.with_file_name(partial);
-    fs::create_dir_all(&partial).map_err(io(&partial))?;
+    // The error names what was asked for, not the folder that becomes it.
+    fs::create_dir_all(&partial).map_err(io(dir))?;
     let written = fill(&partial).and_then(|()| {
         if dir.exists() {
             fs::remove_dir(dir).map_err(io(dir))?;

@@ -160,7 +160,7 @@ impl Gguf {
         if !info.is_file() || info.len() > MAX_FILE_BYTES {
             return Err(GgufError::Field {
                 file,
-                field: "size".into(),
+                field: if info.is_file() { "size" } else { "type" }.into(),
                 expected: format!("a GGUF file of up to {MAX_FILE_BYTES} bytes"),
                 found: if info.is_file() {
                     format!("{} bytes", info.len())

@@ -79,7 +79,7 @@ pub struct Inspection {
     /// The model that its configuration describes; none where it describes none that
     /// the workbench knows.
     pub model: Option<String>,
-    /// Why it is not one.
+    /// Why it is not one, or that a configuration stands there without weights.
     pub problem: Option<String>,
     /// Weights of that model.
     pub parameters: Option<u64>,
@@ -135,14 +135,24 @@ pub fn inspect(path: &Path) -> Result<Inspection, InspectError> {
         }
         .into());
     };
+    let lacks = match kind {
+        Kind::Gguf => None,
+        Kind::Mlc => mlc::lacks_weights(path),
+        Kind::Mlx | Kind::HuggingFace => mlx::lacks_weights(path),
+    };
+    let differences = match &lacks {
+        None => differences(kind, &tensors),
+        // It lacks everything.
+        Some(_) => vec![],
+    };
     let (model, problem) = match described {
-        Ok(spec) => (Some(spec), None),
+        Ok(spec) => (Some(spec), lacks),
         Err(problem) => (None, Some(problem)),
     };
     Ok(Inspection {
         kind,
         parameters: model.as_ref().map(ModelSpec::parameters),
-        differences: differences(kind, &tensors),
+        differences,
         model: model.map(|spec| spec.id),
         problem,
         bytes: tensors.iter().map(|t| t.bytes).sum(),

@@ -12,11 +12,12 @@ mod index;
 mod write;
 
 pub use write::write;
+pub(crate) use write::write_files;
 pub(crate) use write::write_scaling;
 
 use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance, supported};
 use crate::folder::{
-    FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
+    self, FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
 };
 use crate::inspect::Stored;
 use crate::matrix::{Packed, ScaleValues};
@@ -105,11 +106,15 @@ pub fn read_with(
     Checkpoint::new(spec, provenance, tensors).map_err(checkpoint_error)
 }
 
-/// What a folder says of itself: the model, or why it is none, and its records.
+/// What a folder says of itself: the model, or why it is none, and its records. Shards
+/// are there and of their sizes where it is one; they are not read.
 pub(crate) fn described(
     dir: &Path,
 ) -> Result<(Result<ModelSpec, FolderError>, Vec<Stored>), FolderError> {
     let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    if lacks_weights(dir).is_some() {
+        return Ok((folder::describe(dir), vec![]));
+    }
     let index_path = one_index(dir)?;
     let mut index = Index::new(&index_path, read_json(&index_path)?)?;
     let fields = Fields {
@@ -125,9 +130,26 @@ pub(crate) fn described(
             cause,
         })?;
         index.match_parameters(&spec)?;
+        index.check_files(dir)?;
         Ok(spec)
     });
     Ok((whole, records))
+}
+
+/// The model of a configuration alone, of up to `layers` layers.
+pub(crate) fn configured(
+    fields: &Fields<'_>,
+    dir: &Path,
+    layers: usize,
+) -> Result<ModelSpec, FolderError> {
+    config::spec(fields, dir, layers)
+}
+
+/// What a folder lacks where it has a configuration and no weights.
+pub(crate) fn lacks_weights(dir: &Path) -> Option<String> {
+    let there = INDEXES.iter().any(|name| dir.join(name).exists());
+    let [new, old] = INDEXES;
+    (!there).then(|| format!("its weights are missing: {new} or {old}, and the shards"))
 }
 
 /// Rows of each record of a model, and columns of its vectors.

@@ -10,16 +10,18 @@
 mod config;
 mod write;
 
+pub(crate) use write::{SHARD_BYTES, write_files};
 pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{
     Checkpoint, Container, Key, Progress, Provenance, Stored, describe, supported,
 };
 use crate::convert::{ConvertError, FloatModel};
-use crate::folder::{FolderError, fields::Fields, origin, read_json};
+use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
-use crate::tensors::{Dtype, TensorFile, Tensors};
+use crate::mlc;
+use crate::tensors::{Dtype, INDEX, SINGLE, TensorFile, Tensors};
 use config::{Config, parts};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
@@ -100,9 +102,16 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
         prefix: "",
         map: &map,
     };
+    let quantised = map.contains_key("quantization");
+    if lacks_weights(dir).is_some() {
+        return Ok(Described {
+            quantised,
+            spec: folder::describe(dir),
+            tensors: vec![],
+        });
+    }
     let tensors = Tensors::open(dir)?;
     let stored = tensors.stored();
-    let quantised = map.contains_key("quantization");
     let spec = || -> Result<ModelSpec, FolderError> {
         if !quantised {
             return Ok(FloatFolder::open(dir)?.spec);
@@ -113,8 +122,8 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             cause,
         })?;
         refuse_unknown(&tensors, &spec)?;
-        for name in expected(&spec, true).keys() {
-            find(&tensors, name, "of the model's configuration")?;
+        for key in spec.tensors() {
+            pieces(&tensors, &spec, key)?;
         }
         Ok(spec)
     };
@@ -123,6 +132,21 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
         spec: spec(),
         tensors: stored,
     })
+}
+
+/// The model of a configuration alone, of up to `layers` layers.
+pub(crate) fn configured(
+    fields: &Fields<'_>,
+    dir: &Path,
+    layers: usize,
+) -> Result<ModelSpec, FolderError> {
+    Config::new(fields)?.spec(dir, layers)
+}
+
+/// What a folder lacks where it has a configuration and no weights.
+pub(crate) fn lacks_weights(dir: &Path) -> Option<String> {
+    let there = [INDEX, SINGLE].iter().any(|name| dir.join(name).exists());
+    (!there).then(|| format!("its weights are missing: {SINGLE}, or {INDEX} and its files"))
 }
 
 /// Rows of each tensor of a model, and columns where no format decides them.
@@ -163,6 +187,17 @@ impl FloatFolder {
     /// # Errors
     /// [`FolderError`], naming file and field.
     pub fn open(dir: &Path) -> Result<Self, FolderError> {
+        if dir.join(mlc::CONFIG).exists() {
+            return Err(FolderError::Quantised {
+                dir: dir.to_owned(),
+                kind: "an MLC checkpoint",
+            });
+        }
+        if !dir.join(CONFIG).exists() {
+            return Err(FolderError::NoCheckpoint {
+                dir: dir.to_owned(),
+            });
+        }
         let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
         let fields = Fields {
             file: dir.join(CONFIG),
@@ -171,8 +206,10 @@ impl FloatFolder {
         };
         let config = Config::new(&fields)?;
         if config.is_quantised() {
-            let found = map.get("quantization");
-            return Err(fields.error("quantization", "none, since it is to be made", found));
+            return Err(FolderError::Quantised {
+                dir: dir.to_owned(),
+                kind: "an MLX checkpoint",
+            });
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;
@@ -296,30 +333,57 @@ fn refuse_others(
     Ok(())
 }
 
-fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
+/// A tensor of a parameter, of a type and shape that the parameter takes.
+struct Piece<'t> {
+    part: &'static str,
+    file: &'t TensorFile,
+}
+
+/// The tensors of a parameter in the order of its rows, each checked against the model.
+fn pieces<'t>(
+    tensors: &'t Tensors,
+    spec: &ModelSpec,
+    key: Key,
+) -> Result<Vec<Piece<'t>>, FolderError> {
     let (layer, tensor) = key;
     let shape = spec.shape(tensor);
-    let find = |name: String| find(tensors, &name, &describe(shape));
-    let Shape::Matrix { rows, k } = shape else {
-        let (base, len) = parts(spec, key).swap_remove(0);
-        let vector = find(format!("{base}.weight"))?;
-        vector.require(&[len], Dtype::FLOATS)?;
-        return Ok(Stored::Vector(vector.halves()?));
-    };
-    let format = spec.format_of(layer, tensor);
-    let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
+    let mut all = Vec::new();
     for (base, rows) in parts(spec, key) {
-        let part = find(format!("{base}.weight"))?;
-        part.require(&[rows, format.words_per_row(k)], &[Dtype::U32])?;
-        words.extend(part.words()?);
-        for (name, values) in [("scales", &mut scales), ("biases", &mut biases)] {
-            let part = find(format!("{base}.{name}"))?;
-            part.require(&[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
-            values.extend(part.halves()?);
+        let mut add = |part, shape_of_part: &[usize], types: &[Dtype]| {
+            let file = find(tensors, &format!("{base}.{part}"), &describe(shape))?;
+            file.require(shape_of_part, types)?;
+            all.push(Piece { part, file });
+            Ok(())
+        };
+        let Shape::Matrix { k, .. } = shape else {
+            add("weight", &[rows], Dtype::FLOATS)?;
+            continue;
+        };
+        let format = spec.format_of(layer, tensor);
+        add("weight", &[rows, format.words_per_row(k)], &[Dtype::U32])?;
+        for part in ["scales", "biases"] {
+            add(part, &[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
+        }
+    }
+    Ok(all)
+}
+
+fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
+    let pieces = pieces(tensors, spec, key)?;
+    let Shape::Matrix { rows, k } = spec.shape(key.1) else {
+        // A vector is one tensor.
+        return Ok(Stored::Vector(pieces[0].file.halves()?));
+    };
+    let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
+    for Piece { part, file } in pieces {
+        match part {
+            "scales" => scales.extend(file.halves()?),
+            "biases" => biases.extend(file.halves()?),
+            _ => words.extend(file.words()?),
         }
     }
     Ok(Stored::Matrix(Packed {
-        format,
+        format: spec.format_of(key.0, key.1),
         rows,
         k,
         words,

@@ -74,6 +74,8 @@ pub(crate) struct TensorFile {
     name: String,
     path: PathBuf,
     dtype: Dtype,
+    /// As the header has it.
+    dtype_name: String,
     shape: Vec<u64>,
     /// From the start of the file.
     start: u64,
@@ -119,7 +121,18 @@ impl Tensors {
                 let expected = "names of files beside the index";
                 return Err(field(&index, "weight_map", expected, file, FETCH_AGAIN));
             }
-            tensors.add(read_header(&dir.join(file))?)?;
+            let path = dir.join(file);
+            if !path.exists() {
+                let expected = format!("the file {file} beside it");
+                return Err(field(
+                    &index,
+                    "weight_map",
+                    expected,
+                    "no such file",
+                    FETCH_AGAIN,
+                ));
+            }
+            tensors.add(read_header(&path)?)?;
         }
         for (name, file) in &weight_map {
             let listed = dir.join(file);
@@ -160,7 +173,7 @@ impl Tensors {
         let stored = self.all.values().map(|tensor| Stored {
             name: tensor.name.clone(),
             shape: tensor.shape.clone(),
-            dtype: tensor.dtype.name().to_owned(),
+            dtype: tensor.dtype_name.clone(),
             bytes: tensor.bytes as u64,
         });
         stored.collect()
@@ -233,6 +246,7 @@ fn read_header(path: &Path) -> Result<Vec<TensorFile>, FolderError> {
             name,
             path: path.to_owned(),
             dtype,
+            dtype_name: raw.dtype,
             shape: raw.shape,
             start: data + from,
             bytes: (to - from) as usize,
@@ -264,7 +278,7 @@ impl TensorFile {
         };
         if !types.contains(&self.dtype) {
             let names: Vec<&str> = types.iter().map(|t| t.name()).collect();
-            let found = self.dtype.name().to_owned();
+            let found = self.dtype_name.clone();
             return Err(wrong("dtype", names.join(" or "), found));
         }
         let same = self.shape.len() == shape.len()

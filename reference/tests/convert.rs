@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use kernels::models::{Family, ModelSpec, Tensor};
 use kernels::quant::QuantFormat;
 use reference::checkpoint::Container;
-use reference::convert::{self, Target};
+use reference::convert::{self, Beside, Content, Target};
 use reference::inspect::{Kind, inspect};
 use reference::{Checkpoint, folder, quantise, synth};
 use serde_json::{Map, Value, json};
@@ -168,6 +168,48 @@ fn every_family_type_and_target_reads_back() {
     }
 }
 
+/// What reads and writes text goes along, whatever is made; nothing else does.
+#[test]
+fn the_tokenizer_goes_along() {
+    let input = TempDir::new().expect("a folder");
+    let spec = spec(Family::Llama);
+    write(input.path(), &spec, &tensors(&spec), "BF16");
+    let there = [
+        "tokenizer.json",
+        "generation_config.json",
+        "chat_template.jinja",
+    ];
+    for name in there {
+        fs::write(input.path().join(name), name).expect("written");
+    }
+    fs::write(input.path().join("README.md"), "of the model").expect("written");
+    let found = convert::text_files(input.path());
+    let names: Vec<&str> = found.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, there, "those of the input");
+    let made = Content::Bytes(b"{}".to_vec());
+    let beside = [
+        found,
+        vec![Beside {
+            name: "tokenizer_config.json".into(),
+            content: made,
+        }],
+    ];
+    let beside = beside.concat();
+    for target in [Target::Q4f16_1, Target::MlxAffine4] {
+        let made = converted(input.path(), target).expect("converts");
+        let out = TempDir::new().expect("a folder");
+        let out = out.path().join("out");
+        convert::write_with(&made, &out, &beside, &|_, _| ()).expect("written");
+        for name in there {
+            let text = fs::read_to_string(out.join(name)).expect("copied");
+            assert_eq!(text, name, "{}", target.name());
+        }
+        assert!(out.join("tokenizer_config.json").is_file(), "made");
+        assert!(!out.join("README.md").exists(), "not of the text");
+        folder::read(&out, &|_, _| ()).expect("read back");
+    }
+}
+
 /// Joined rows are those of their parts, quantised.
 #[test]
 fn rows_are_quantised_as_they_are_joined() {
@@ -300,4 +342,170 @@ fn inspect_says_what_it_is_and_what_is_missing() {
     assert_eq!(found.kind, Kind::HuggingFace, "in floating point");
     assert_eq!(found.bytes, 4 * spec.parameters(), "f32");
     assert!(inspect(dir.path()).is_err(), "no checkpoint");
+}
+
+/// `inspect` calls no folder a model that the loader refuses: what it says is the
+/// loader's own reason.
+#[test]
+fn inspect_says_what_the_loader_says() {
+    let spec = |format| ModelSpec {
+        format,
+        ..spec(Family::Llama)
+    };
+    let agree = |format: QuantFormat, part: &str, damage: &dyn Fn(&Path)| {
+        let written = synth::checkpoint(&spec(format), 1).expect("synthetic");
+        let dir = TempDir::new().expect("a folder");
+        let out = dir.path().join("out");
+        convert::write(&written, &out, &|_, _| ()).expect("written");
+        damage(&out);
+        let refused = folder::read(&out, &|_, _| ()).expect_err(part).to_string();
+        let found = inspect(&out).expect("a folder");
+        let problem = found.problem.expect(part);
+        assert_eq!(problem, refused, "one reason");
+        assert_eq!(found.model, None, "{problem}");
+        assert!(problem.contains(part), "expected `{part}` in {problem}");
+    };
+    let shard = "params_shard_0.bin";
+    agree(QuantFormat::Q4f16_1, "bytes as in the index", &|out| {
+        let bytes = fs::read(out.join(shard)).expect("a shard");
+        fs::write(out.join(shard), &bytes[..bytes.len() - 4]).expect("written");
+    });
+    let missing = "ndarray-cache.json: dataPath: expected the shard params_shard_0.bin beside it";
+    agree(QuantFormat::Q4f16_1, missing, &|out| {
+        fs::remove_file(out.join(shard)).expect("removed");
+    });
+    let eight = "embed_tokens.weight, shape: expected [40, 16], found [40, 8]";
+    agree(QuantFormat::Affine4G64, eight, &|out| {
+        let file = out.join("config.json");
+        let text = fs::read_to_string(&file).expect("a configuration");
+        let text = text.replace("\"bits\": 4", "\"bits\": 8");
+        fs::write(file, text).expect("written");
+    });
+}
+
+/// A configuration alone is enough to know the model, and for weights of its shape.
+#[test]
+fn a_configuration_alone_is_a_model() {
+    let dir = TempDir::new().expect("a folder");
+    let of = |name: &str, config: &str, from: &Path| {
+        let to = dir.path().join(name);
+        fs::create_dir(&to).expect("created");
+        fs::copy(from.join(config), to.join(config)).expect("copied");
+        to
+    };
+    let spec = spec(Family::Qwen3);
+    let float = dir.path().join("float");
+    fs::create_dir(&float).expect("created");
+    write(&float, &spec, &tensors(&spec), "F32");
+    let (mlc, mlx) = (dir.path().join("mlc"), dir.path().join("mlx"));
+    for (out, format) in [
+        (&mlc, QuantFormat::Q4f32_1),
+        (&mlx, QuantFormat::Affine4G64),
+    ] {
+        let spec = ModelSpec {
+            format,
+            ..spec.clone()
+        };
+        let written = synth::checkpoint(&spec, 1).expect("synthetic");
+        convert::write(&written, out, &|_, _| ()).expect("written");
+    }
+    for (kind, config, from, format) in [
+        (
+            Kind::HuggingFace,
+            "config.json",
+            &float,
+            QuantFormat::Q4f16_1,
+        ),
+        (Kind::Mlx, "config.json", &mlx, QuantFormat::Affine4G64),
+        (
+            Kind::Mlc,
+            "mlc-chat-config.json",
+            &mlc,
+            QuantFormat::Q4f32_1,
+        ),
+    ] {
+        let alone = of(kind.name(), config, from);
+        let found = inspect(&alone).expect("a configuration");
+        assert_eq!(found.kind, kind, "{config}");
+        assert_eq!(found.model.as_deref(), Some(kind.name()), "the folder's");
+        assert_eq!(found.parameters, Some(spec.parameters()), "{config}");
+        let problem = found.problem.expect("no weights");
+        assert!(problem.contains("weights are missing"), "{problem}");
+        assert_eq!(found.differences, [], "everything is missing");
+        for path in [alone.clone(), alone.join(config)] {
+            let described = folder::describe(&path).expect("a model");
+            assert_eq!(described.format, format, "{config}");
+            assert_eq!(described.hidden_size, spec.hidden_size, "{config}");
+            synth::checkpoint(&described, 1).expect("weights of its shape");
+        }
+    }
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).expect("created");
+    let error = folder::describe(&empty).expect_err("nothing").to_string();
+    assert!(error.contains("no checkpoint"), "{error}");
+    let text = fs::read_to_string(float.join("config.json")).expect("text");
+    let text = text.replace("\"num_hidden_layers\":2", "\"num_hidden_layers\":2000000");
+    fs::write(empty.join("config.json"), text).expect("written");
+    let problem = inspect(&empty).expect("a configuration").problem;
+    let problem = problem.expect("too many layers");
+    assert!(problem.contains("num_hidden_layers"), "{problem}");
+}
+
+#[test]
+fn what_cannot_be_converted_is_said() {
+    let dir = TempDir::new().expect("a folder");
+    let refused = |input: &Path, part: &str| {
+        let error = converted(input, Target::Q4f16_1).expect_err(part);
+        assert!(error.contains(part), "expected `{part}` in {error}");
+    };
+    for (format, kind) in [
+        (QuantFormat::Q4f16_1, "an MLC checkpoint, quantised already"),
+        (
+            QuantFormat::Affine4G64,
+            "an MLX checkpoint, quantised already",
+        ),
+    ] {
+        let spec = ModelSpec {
+            format,
+            ..spec(Family::Llama)
+        };
+        let written = synth::checkpoint(&spec, 1).expect("synthetic");
+        let out = dir.path().join(format.name());
+        convert::write(&written, &out, &|_, _| ()).expect("written");
+        refused(&out, kind);
+    }
+    refused(dir.path(), "config.json (MLX, or Hugging Face's");
+    let written = synth::checkpoint(&spec(Family::Llama), 1).expect("synthetic");
+    let file = dir.path().join("file");
+    fs::write(&file, "").expect("written");
+    for out in [file.clone(), file.join("below")] {
+        let error = convert::write(&written, &out, &|_, _| ()).expect_err("no folder");
+        let error = error.to_string();
+        assert!(error.starts_with(&out.display().to_string()), "{error}");
+        assert!(!error.contains("partial"), "{error}");
+    }
+    let error = inspect(Path::new("/dev/null"));
+    if cfg!(unix) {
+        let error = error.expect_err("a device").to_string();
+        assert!(error.contains("type: expected a GGUF file"), "{error}");
+    }
+    // A type that is of no use here is named as the file has it, and a file that is not
+    // there by the index that lists it.
+    let input = dir.path().join("float");
+    fs::create_dir(&input).expect("created");
+    let spec = spec(Family::Llama);
+    write(&input, &spec, &tensors(&spec), "F32");
+    let file = input.join("a.safetensors");
+    let bytes = fs::read(&file).expect("a file");
+    let (head, data) =
+        bytes.split_at(8 + u64::from_le_bytes(bytes[..8].try_into().expect("8")) as usize);
+    let text = String::from_utf8(head[8..].to_vec()).expect("a header");
+    let text = text.replace("\"F32\"", "\"I32\"");
+    fs::write(&file, [&head[..8], text.as_bytes(), data].concat()).expect("written");
+    refused(&input, "dtype: expected F16 or BF16 or F32, found I32");
+    fs::remove_file(&file).expect("removed");
+    refused(
+        &input,
+        "index.json: weight_map: expected the file a.safetensors beside it",
+    );
 }

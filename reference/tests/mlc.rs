@@ -145,6 +145,10 @@ fn round_trip_is_exact() {
         let error = mlc::write(&written, &out, &|_, _| ()).expect_err("not empty");
         assert!(error.to_string().contains("is not empty"), "{error}");
     }
+    let wide = dir.path().join("wide");
+    edit(&wide, CONFIG, |v| v["quantization"] = json!("q4f16_1"));
+    let text = read(&wide).map(|_| ()).expect_err("scales are float32");
+    assert!(text.contains("expected float16, since"), "{text}");
     let names: Vec<_> = fs::read_dir(dir.path())
         .expect("folder")
         .flatten()
@@ -224,7 +228,19 @@ fn damaged_shards_are_refused() {
 
 #[test]
 fn damaged_indexes_are_refused() {
-    let cases: [Case; 15] = [
+    let cases: [Case; 18] = [
+        (
+            "records[1].records[1] (model.embed_tokens.q_scale), byteOffset: \
+             expected a place in the shard, found -4",
+            &|v| v["records"][1]["records"][1]["byteOffset"] = json!(-4),
+        ),
+        (
+            "records[1].nbytes: expected the shard's size, found \"9\"",
+            &|v| v["records"][1]["nbytes"] = json!("9"),
+        ),
+        ("shape: expected a list of sizes, found [2,-1]", &|v| {
+            v["records"][1]["records"][1]["shape"] = json!([2, -1])
+        }),
         ("nbytes: expected 36108 bytes", &|v| {
             v["records"][1]["records"][1]["nbytes"] = json!(36_110)
         }),
@@ -495,6 +511,10 @@ fn odd_configurations_are_refused() {
         let text = refusal(CONFIG, change);
         assert!(text.contains(expected), "expected `{expected}`: {text}");
     }
+    let text = refusal(CONFIG, |v| v["quantization"] = json!("q4f32_1"));
+    let expected = "q_scale, dtype: expected float32, since quantization in \
+                    mlc-chat-config.json is q4f32_1, found float16";
+    assert!(text.contains(INDEX) && text.contains(expected), "{text}");
     let empty = tempfile::tempdir().expect("temporary folder");
     let text = read(empty.path()).map(|_| ()).expect_err("empty");
     assert!(text.contains(CONFIG), "{text}");

@@ -1,7 +1,7 @@
 //! The commands on checkpoints as files: `convert`, `synth` and `inspect`.
 
 use super::answer;
-use crate::model;
+use crate::{model, text};
 use ::kernels::models;
 use anyhow::{Context as _, Result};
 use clap::{
@@ -9,7 +9,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use reference::{
-    convert::Target,
+    convert::{Beside, Target, text_files},
+    gguf::Gguf,
     inspect::{self, Inspection},
     synth,
 };
@@ -38,7 +39,8 @@ pub(super) struct ConvertArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct SynthArgs {
-    /// The model's id or published name
+    /// The model's id or published name, or a folder whose config.json or
+    /// mlc-chat-config.json describes it
     #[arg(long, default_value = models::DEFAULT_MODEL)]
     model: String,
     /// The folder to write; it must not exist or be empty
@@ -76,22 +78,61 @@ pub(super) fn run_convert(args: &ConvertArgs) -> Result<u8> {
         bar.set_position(done);
     };
     let checkpoint = reference::convert::read(Path::new(&args.input), args.format, &progress)?;
+    let (beside, note) = text_of(&args.input);
     bar.reset();
     bar.set_message("writing");
-    reference::convert::write(&checkpoint, &args.output, &progress)?;
+    reference::convert::write_with(&checkpoint, &args.output, &beside, &progress)?;
     bar.finish_and_clear();
     let title = &checkpoint.provenance().title;
-    let shown = args.output.display().to_string();
+    let (shown, bytes) = (
+        args.output.display().to_string(),
+        checkpoint.payload_bytes(),
+    );
+    let names: Vec<&str> = beside.iter().map(|file| file.name.as_str()).collect();
+    let mut lines = format!("{title}: {bytes} bytes in {shown}");
+    if !names.is_empty() {
+        let _ = write!(lines, ", with {}", names.join(", "));
+    }
+    if let Some(note) = &note {
+        let _ = write!(lines, "\nnote: {note}");
+    }
     answer(
         args.json,
-        &json!({ "title": title, "output": shown, "bytes": checkpoint.payload_bytes() }),
-        &format!("{title}: {} bytes in {shown}", checkpoint.payload_bytes()),
+        &json!({
+            "title": title,
+            "output": shown,
+            "bytes": bytes,
+            "text_files": names,
+            "notes": note.iter().collect::<Vec<_>>(),
+        }),
+        &lines,
     )?;
     Ok(0)
 }
 
+/// What goes along with the weights of a file or folder so that text can be read and
+/// written, and a note where that is not enough.
+fn text_of(input: &Path) -> (Vec<Beside>, Option<String>) {
+    let without = "`generate`, `chat` and `ppl` need a tokenizer.json beside the weights";
+    if input.is_dir() {
+        let files = text_files(input);
+        let lacks = files.iter().all(|file| file.name != "tokenizer.json");
+        let note = || format!("{} has no tokenizer.json; {without}", input.display());
+        let note = lacks.then(note);
+        return (files, note);
+    }
+    let described = Gguf::open(input).map_err(anyhow::Error::from);
+    match described.and_then(|gguf| text::files_of_gguf(&gguf, input)) {
+        Ok(files) => (files, None),
+        Err(error) => {
+            let note = format!("no tokenizer was written: {error:#}; {without}");
+            (vec![], Some(note))
+        }
+    }
+}
+
 pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
-    let spec = models::find(&args.model)?;
+    let spec = model::described(&args.model)?;
     let checkpoint = synth::checkpoint(&spec, args.seed)
         .with_context(|| format!("synthetic weights of {}", spec.id))?;
     let bar = model::counting("writing");
@@ -130,9 +171,12 @@ pub(super) fn run_inspect(args: &InspectArgs) -> Result<u8> {
 fn text(found: &Inspection) -> String {
     let mut text = format!("kind: {}\n", found.kind.name());
     match (&found.model, &found.problem) {
-        (Some(model), _) => {
+        (Some(model), problem) => {
             let parameters = found.parameters.unwrap_or_default();
             let _ = writeln!(text, "model: {model}, {parameters} parameters");
+            if let Some(problem) = problem {
+                let _ = writeln!(text, "no checkpoint: {problem}");
+            }
         }
         (None, problem) => {
             let problem = problem.as_deref().unwrap_or("no configuration");

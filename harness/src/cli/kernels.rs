@@ -3,7 +3,7 @@
 use super::{answer, print};
 use crate::{
     cases::selection,
-    dialects, diff, env,
+    dialects, diff, env, model,
     tint::{Missing, Tint},
 };
 use ::kernels::{
@@ -37,7 +37,8 @@ enum KernelsCommand {
     Show {
         /// The variant's id, as `list` gives it
         variant: String,
-        /// The model whose constants stand in it: an id or published name
+        /// The model whose constants stand in it: an id, a published name, or a folder
+        /// with its configuration
         #[arg(long, default_value = DEFAULT_MODEL)]
         model: String,
         /// native, or browser for the text that a browser takes
@@ -212,7 +213,7 @@ fn list(json: bool) -> Result<u8> {
 
 fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> {
     let variant: Variant = variant.parse()?;
-    let spec = models::find(model)?;
+    let spec = model::described(model)?;
     let shader = generators::render(variant, &spec)?;
     let wgsl = dialect.of_native(&shader.wgsl);
     if !json {

@@ -1,7 +1,12 @@
 //! `ppl`: what a setting costs in quality, over a text.
 
 use super::{answer, choices, text::TextModelArgs};
-use crate::{device::Gpu, engine::Engine, interrupt, ppl};
+use crate::{
+    device::Gpu,
+    engine::Engine,
+    interrupt, ppl,
+    progress::{advance, phase},
+};
 use ::kernels::{Phase, Plan, Settings, flag::Choices};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -13,14 +18,18 @@ use std::path::PathBuf;
 pub(super) const TEXT: &str = include_str!("../../data/alice.txt");
 pub(super) const TEXT_NAME: &str = "Alice's Adventures in Wonderland, Lewis Carroll, 1865";
 
+/// Tokens that are read where none are named.
+const TOKENS: usize = 2048;
+
 #[derive(Debug, Args)]
 pub(super) struct PplArgs {
     /// A text file; by default Alice's Adventures in Wonderland
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
-    /// Tokens of the text that are read, from its beginning
-    #[arg(long, default_value_t = 2048)]
-    tokens: usize,
+    /// Tokens of the text that are read, from its beginning; by default 2048, or all of
+    /// a shorter text
+    #[arg(long)]
+    tokens: Option<usize>,
     /// Tokens of a window, which is read from an empty cache
     #[arg(long, value_name = "N", default_value_t = 256)]
     window: usize,
@@ -29,6 +38,24 @@ pub(super) struct PplArgs {
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Tokens that are read of a text of `there`.
+fn tokens_read(asked: Option<usize>, window: usize, there: usize) -> Result<usize> {
+    let tokens = match asked {
+        Some(asked) if asked > there => bail!(
+            "--tokens {asked}: the text has {there}; name fewer, or a longer text with --text"
+        ),
+        Some(asked) => asked,
+        None => TOKENS.min(there),
+    };
+    if tokens < window {
+        bail!(
+            "{tokens} tokens are no window of {window}; the text has {there}: choose more --tokens \
+             or a smaller --window"
+        );
+    }
+    Ok(tokens)
 }
 
 pub(super) fn run(args: &PplArgs) -> Result<u8> {
@@ -54,16 +81,7 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
     }
     let all = tokenizer.encode(&text, false)?;
     tokenizer.require_within(&all, spec.vocab_size)?;
-    let tokens = &all[..all.len().min(args.tokens)];
-    if tokens.len() < args.window {
-        bail!(
-            "{} tokens are no window of {}; the text has {}: choose more --tokens or a smaller \
-             --window",
-            tokens.len(),
-            args.window,
-            all.len()
-        );
-    }
+    let tokens = &all[..tokens_read(args.tokens, args.window, all.len())?];
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let mut settings = vec![Settings::resolve(&gpu.features, &Choices::new())?];
     if !choices.is_empty() {
@@ -85,9 +103,17 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
     bar.set_style(ProgressStyle::with_template(
         "{pos}/{len} tokens {bar:30} {eta}",
     )?);
-    bar.tick();
+    phase(
+        &bar,
+        &format!(
+            "reading {} tokens in windows of {}, once for each of the settings ({})",
+            tokens.len(),
+            args.window,
+            arms.len()
+        ),
+    );
     let measured = ppl::measure(&engine, &arms, tokens, args.window, |done| {
-        bar.set_position(done as u64);
+        advance(&bar, done as u64, "tokens");
     })?;
     bar.finish_and_clear();
     let title = &weights.provenance().title;
@@ -135,4 +161,24 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
     }
     answer(args.json, &document, &lines)?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_tokens_are_read_than_there_are() {
+        assert_eq!(tokens_read(None, 256, 40_000).ok(), Some(2048), "default");
+        assert_eq!(tokens_read(None, 256, 300).ok(), Some(300), "a short text");
+        assert_eq!(tokens_read(Some(300), 256, 300).ok(), Some(300), "all");
+        let error = tokens_read(Some(99_999_999), 256, 300).expect_err("too many");
+        let error = error.to_string();
+        assert!(
+            error.contains("--tokens 99999999: the text has 300"),
+            "{error}"
+        );
+        let error = tokens_read(Some(0), 256, 300).expect_err("none");
+        assert!(error.to_string().contains("no window of 256"), "{error}");
+    }
 }

@@ -169,12 +169,7 @@ pub(super) fn run_generate(args: &GenerateArgs) -> Result<u8> {
     let (weights, text) = args.model.load()?;
     let spec = weights.spec();
     let prompt = if args.chat {
-        let system = args.system.as_deref().map(Message::system);
-        let messages: Vec<Message> = system
-            .into_iter()
-            .chain([Message::user(&*args.prompt)])
-            .collect();
-        text.encode(&text.chat(&messages)?, false)?
+        Chat::new(args.system.as_deref()).ask(&text, &args.prompt)?
     } else {
         text.encode(&args.prompt, true)?
     };

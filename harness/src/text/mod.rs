@@ -3,15 +3,20 @@
 
 mod gguf;
 mod pieces;
+mod shield;
 mod template;
 
 pub use pieces::Stream;
+pub use shield::Shielded;
 pub use template::{Message, Template};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use pieces::Pieces;
-use reference::gguf::Gguf;
-use serde_json::Value;
+use reference::{
+    convert::{Beside, Content},
+    gguf::Gguf,
+};
+use serde_json::{Map, Value, json};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -46,6 +51,67 @@ struct Config {
     template: Option<String>,
 }
 
+impl Config {
+    /// What the metadata of a GGUF file say beside its tokenizer.
+    fn of_gguf(gguf: &Gguf, described: &Value) -> Result<Self> {
+        let token = |key: &str| -> Result<Option<String>> {
+            let Some(id) = gguf::id(gguf, key)? else {
+                return Ok(None);
+            };
+            Ok(gguf::token(described, id))
+        };
+        let mut eos_ids = Vec::new();
+        for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
+            eos_ids.extend(gguf::id(gguf, key)?);
+        }
+        let key = "tokenizer.chat_template";
+        let template = gguf.metadata().get(key).map(|_| gguf.string(key));
+        Ok(Self {
+            bos_token: token("bos_token_id")?,
+            eos_token: token("eos_token_id")?,
+            eos_ids,
+            template: template.transpose()?.map(str::to_owned),
+        })
+    }
+}
+
+/// The files that tell a checkpoint folder what a GGUF file says of its text;
+/// [`Text::from_folder`] reads from them what [`Text::from_gguf`] does.
+///
+/// # Errors
+/// As [`Text::open`].
+pub fn files_of_gguf(gguf: &Gguf, path: &Path) -> Result<Vec<Beside>> {
+    // What no tokenizer can be made of is not written either.
+    Text::from_gguf(gguf, path)?;
+    let described = gguf::tokenizer_json(gguf)?;
+    let config = Config::of_gguf(gguf, &described)?;
+    let mut beside = Map::new();
+    let texts = [
+        ("bos_token", config.bos_token),
+        ("eos_token", config.eos_token),
+        ("chat_template", config.template),
+    ];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            beside.insert(key.to_owned(), text.into());
+        }
+    }
+    let file = |name: &str, value: &Value| -> Result<Beside> {
+        Ok(Beside {
+            name: name.to_owned(),
+            content: Content::Bytes(serde_json::to_vec_pretty(value)?),
+        })
+    };
+    Ok(vec![
+        file("tokenizer.json", &described)?,
+        file("tokenizer_config.json", &Value::Object(beside))?,
+        file(
+            "generation_config.json",
+            &json!({ "eos_token_id": config.eos_ids }),
+        )?,
+    ])
+}
+
 impl Text {
     /// Reads the tokenizer of a checkpoint folder, or of a GGUF file.
     ///
@@ -73,12 +139,12 @@ impl Text {
             )
         })?;
         let mut config = Config::default();
-        if let Some(found) = json(&dir.join("tokenizer_config.json"))? {
+        if let Some(found) = read_json(&dir.join("tokenizer_config.json"))? {
             config.bos_token = special(&found["bos_token"]);
             config.eos_token = special(&found["eos_token"]);
             config.template = chat_template(&found["chat_template"]);
         }
-        if let Some(found) = json(&dir.join("generation_config.json"))? {
+        if let Some(found) = read_json(&dir.join("generation_config.json"))? {
             let ids = &found["eos_token_id"];
             let ids = ids
                 .as_array()
@@ -101,26 +167,8 @@ impl Text {
     /// As [`Self::open`].
     pub fn from_gguf(gguf: &Gguf, path: &Path) -> Result<Self> {
         let described = gguf::tokenizer_json(gguf)?;
-        let bytes = serde_json::to_vec(&described)?;
-        let token = |key: &str| -> Result<Option<String>> {
-            let Some(id) = gguf::id(gguf, key)? else {
-                return Ok(None);
-            };
-            Ok(gguf::token(&described, id))
-        };
-        let mut eos_ids = Vec::new();
-        for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-            eos_ids.extend(gguf::id(gguf, key)?);
-        }
-        let key = "tokenizer.chat_template";
-        let template = gguf.metadata().get(key).map(|_| gguf.string(key));
-        let config = Config {
-            bos_token: token("bos_token_id")?,
-            eos_token: token("eos_token_id")?,
-            eos_ids,
-            template: template.transpose()?.map(str::to_owned),
-        };
-        Self::new(path, &bytes, config)
+        let config = Config::of_gguf(gguf, &described)?;
+        Self::new(path, &serde_json::to_vec(&described)?, config)
     }
 
     fn new(source: &Path, tokenizer: &[u8], config: Config) -> Result<Self> {
@@ -252,7 +300,7 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-fn json(file: &Path) -> Result<Option<Value>> {
+fn read_json(file: &Path) -> Result<Option<Value>> {
     let Some(bytes) = read(file)? else {
         return Ok(None);
     };

@@ -239,7 +239,7 @@ impl Fields<'_> {
         if num_hidden_layers > records {
             return Err(self.error(
                 "num_hidden_layers",
-                format!("at most the {records} records of the index"),
+                format!("at most the {records} records that the weights have, or can have"),
                 self.map.get("num_hidden_layers"),
             ));
         }

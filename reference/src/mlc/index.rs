@@ -1,16 +1,18 @@
 //! The index and its shards: everything is checked against everything else
 //! before it is used.
 
+use super::CONFIG;
 use crate::checkpoint::{Key, Progress, describe, hex};
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
 use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
-use kernels::quant::Elem;
+use kernels::quant::{Elem, QuantFormat};
 use kernels::suggest;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,11 +30,12 @@ pub(super) struct RawIndex {
 struct RawRecord {
     data_path: Option<String>,
     format: Option<String>,
-    nbytes: Option<u64>,
-    byte_offset: Option<u64>,
+    // Numbers as written: one that is none is an error that names its record.
+    nbytes: Option<Value>,
+    byte_offset: Option<Value>,
     md5sum: Option<String>,
     name: Option<String>,
-    shape: Option<Vec<u64>>,
+    shape: Option<Value>,
     dtype: Option<String>,
     records: Option<Vec<RawRecord>>,
 }
@@ -105,6 +108,13 @@ pub(super) enum Part {
     Wide(Vec<f32>),
 }
 
+/// A value as an error shows it.
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("nothing".into(), |value| {
+        value.to_string().chars().take(80).collect()
+    })
+}
+
 impl Index {
     pub(super) fn new(path: &Path, raw: RawIndex) -> Result<Self, FolderError> {
         let mut index = Self {
@@ -137,8 +147,9 @@ impl Index {
             Some("raw-shard") | None => (),
             Some(other) => return Err(self.error(format!("{at}.format"), "raw-shard", other)),
         }
-        let Some(nbytes) = raw.nbytes else {
-            return Err(self.error(format!("{at}.nbytes"), "the shard's size", "nothing"));
+        let Some(nbytes) = raw.nbytes.as_ref().and_then(Value::as_u64) else {
+            let found = shown(raw.nbytes.as_ref());
+            return Err(self.error(format!("{at}.nbytes"), "the shard's size", found));
         };
         self.add_file(at, &file, Some(nbytes), raw.md5sum.as_deref())?;
         for (i, inner) in raw.records.unwrap_or_default().into_iter().enumerate() {
@@ -227,23 +238,27 @@ impl Index {
                 return Err(self.error(of("dtype"), expected, other.unwrap_or("nothing")));
             }
         };
-        let Some(shape) = raw.shape else {
-            return Err(self.error(of("shape"), "a list of sizes", "nothing"));
+        let sizes = raw.shape.as_ref().and_then(Value::as_array);
+        let sizes = sizes.and_then(|s| s.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>());
+        let Some(shape) = sizes else {
+            let found = shown(raw.shape.as_ref());
+            return Err(self.error(of("shape"), "a list of sizes", found));
         };
         let expected = shape
             .iter()
             .try_fold(dtype.bytes(), |n, &d| n.checked_mul(d));
-        let (nbytes, start) = (raw.nbytes, raw.byte_offset);
+        let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_u64);
+        let (nbytes, start) = (number(&raw.nbytes), number(&raw.byte_offset));
         if nbytes.is_none() || nbytes != expected {
             let expected = expected.map_or("a shape that fits memory".into(), |n| {
                 format!("{n} bytes for {shape:?} of {} bytes each", dtype.bytes())
             });
-            let found = nbytes.map_or("nothing".into(), |n| n.to_string());
+            let found = shown(raw.nbytes.as_ref());
             return Err(self.error(of("nbytes"), expected, found));
         }
         let end = start.and_then(|start| start.checked_add(nbytes?));
         let (Some(start), Some(end)) = (start, end) else {
-            let found = start.map_or("nothing".into(), |n| n.to_string());
+            let found = shown(raw.byte_offset.as_ref());
             return Err(self.error(of("byteOffset"), "a place in the shard", found));
         };
         self.records.push(Record {
@@ -349,10 +364,12 @@ impl Index {
                 Shape::Matrix { rows, k } => {
                     let words = vec![rows, spec.format.words_per_row(k)];
                     let scales = vec![rows, spec.format.scales_per_row(k)];
-                    Names {
+                    let names = Names {
                         main: find(".q_weight", words, true)?,
                         scale: find(".q_scale", scales, false)?,
-                    }
+                    };
+                    self.check_scale(names.scale.as_deref(), spec.format)?;
+                    names
                 }
                 Shape::Vector { len } => Names {
                     main: find("", vec![len], false)?,
@@ -374,6 +391,31 @@ impl Index {
                 })
             }
         }
+    }
+
+    /// Refuses scales of another type than the configuration's format has.
+    fn check_scale(&self, name: Option<&str>, format: QuantFormat) -> Result<(), FolderError> {
+        let of_name = |r: &&Record| Some(r.name.as_str()) == name;
+        let Some(record) = self.records.iter().find(of_name) else {
+            return Ok(());
+        };
+        let (fits, wanted) = match format.scale_type() {
+            Elem::F16 => (record.dtype == Dtype::Float16, "float16"),
+            Elem::F32 => (
+                matches!(record.dtype, Dtype::Float32 | Dtype::Float32AsBf16),
+                "float32",
+            ),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(field(
+            &self.path,
+            format!("{}, dtype", record.name),
+            format!("{wanted}, since quantization in {CONFIG} is {format}"),
+            record.dtype.name(),
+            "; index and configuration differ: fetch both again",
+        ))
     }
 
     fn check_record(
@@ -401,6 +443,21 @@ impl Index {
         Ok(())
     }
 
+    /// Every shard is there and of its size; none is read.
+    pub(super) fn check_files(&self, dir: &Path) -> Result<(), FolderError> {
+        for (name, shard) in &self.files {
+            let path = dir.join(name);
+            shard.check_size(&path, &self.path)?;
+            // Flat indexes state no size of the shard.
+            let size = fs::metadata(&path).map_err(io(&path))?.len();
+            let of_file = self.records.iter().filter(|r| r.file == *name);
+            for record in of_file {
+                record.within(size, &path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Verifies and decodes all shards, in parallel.
     pub(super) fn read_shards(
         &self,
@@ -408,6 +465,7 @@ impl Index {
         verification: Verification<'_>,
         progress: Progress<'_>,
     ) -> Result<BTreeMap<String, Part>, FolderError> {
+        self.check_files(dir)?;
         let total = self.records.iter().map(|r| r.end - r.start).sum();
         let done = AtomicU64::new(0);
         let shards: Vec<(&String, &ShardFile)> = self.files.iter().collect();
@@ -430,13 +488,22 @@ impl Index {
 }
 
 impl ShardFile {
-    /// The file's bytes, once size and md5 are the index's.
-    fn read_verified(
-        &self,
-        path: &Path,
-        verification: Verification<'_>,
-    ) -> Result<Vec<u8>, FolderError> {
-        let info = fs::metadata(path).map_err(io(path))?;
+    /// Refuses a file that is not there, or of another size than the index has.
+    fn check_size(&self, path: &Path, index: &Path) -> Result<(), FolderError> {
+        let info = match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let expected = format!("the shard {name} beside it");
+                return Err(field(
+                    index,
+                    "dataPath",
+                    expected,
+                    "no such file",
+                    FETCH_AGAIN,
+                ));
+            }
+            info => info.map_err(io(path))?,
+        };
         if !info.is_file() {
             return Err(field(path, "type", "a regular file", "none", FETCH_AGAIN));
         }
@@ -447,6 +514,15 @@ impl ShardFile {
             let found = format!("{} bytes", info.len());
             return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
         }
+        Ok(())
+    }
+
+    /// The file's bytes, once size and md5 are the index's.
+    fn read_verified(
+        &self,
+        path: &Path,
+        verification: Verification<'_>,
+    ) -> Result<Vec<u8>, FolderError> {
         let due = verification.is_due(path, &self.md5sum);
         let bytes = fs::read(path).map_err(io(path))?;
         if !due {
@@ -467,13 +543,19 @@ impl Record {
         format!("bytes {} to {}", self.start, self.end)
     }
 
+    /// Refuses a shard of `size` bytes that ends before the record does.
+    fn within(&self, size: u64, path: &Path) -> Result<(), FolderError> {
+        if self.end <= size {
+            return Ok(());
+        }
+        let expected = format!("{} for {}", self.range(), self.name);
+        let found = format!("{size} bytes");
+        Err(field(path, "size", expected, found, VERSIONS_DIFFER))
+    }
+
     fn decode(&self, shard: &[u8], path: &Path) -> Result<Part, FolderError> {
-        // Flat indexes state no size of the shard.
-        let Some(bytes) = shard.get(self.start as usize..self.end as usize) else {
-            let expected = format!("{} for {}", self.range(), self.name);
-            let found = format!("{} bytes", shard.len());
-            return Err(field(path, "size", expected, found, VERSIONS_DIFFER));
-        };
+        self.within(shard.len() as u64, path)?;
+        let bytes = &shard[self.start as usize..self.end as usize];
         let (pairs, _) = bytes.as_chunks::<2>();
         let (fours, _) = bytes.as_chunks::<4>();
         let wide: Vec<f32> = match self.dtype {

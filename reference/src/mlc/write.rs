@@ -30,7 +30,8 @@ pub fn write(
     write_whole(dir, |partial| write_files(checkpoint, partial, progress))
 }
 
-fn write_files(
+/// Its files, into a folder that is there.
+pub(crate) fn write_files(
     checkpoint: &Checkpoint,
     dir: &Path,
     progress: Progress<'_>,

@@ -15,7 +15,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 /// A file is filled up to this; a larger tensor has one of its own.
-const SHARD_BYTES: u64 = 4 << 30;
+pub(crate) const SHARD_BYTES: u64 = 4 << 30;
 
 /// Writes a checkpoint folder; `progress` counts bytes of weights. Nothing is left at
 /// `dir` unless all of it is written.
@@ -41,45 +41,55 @@ pub fn write_in_shards(
     shard_bytes: u64,
     progress: Progress<'_>,
 ) -> Result<(), FolderError> {
-    let tensors = tensors(checkpoint, dir)?;
     write_whole(dir, |partial| {
-        let mut shards: Vec<Vec<&Tensor<'_>>> = vec![vec![]];
-        let mut filled = 0;
-        for tensor in &tensors {
-            let bytes = tensor.bytes.len() as u64;
-            if filled > 0 && filled + bytes > shard_bytes {
-                shards.push(vec![]);
-                filled = 0;
-            }
-            filled += bytes;
-            shards.last_mut().expect("at least one").push(tensor);
-        }
-        let total = tensors.iter().map(|t| t.bytes.len() as u64).sum();
-        let mut done = 0;
-        let mut weight_map = Map::new();
-        for (i, shard) in shards.iter().enumerate() {
-            let name = if shards.len() == 1 {
-                SINGLE.to_owned()
-            } else {
-                format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len())
-            };
-            for tensor in shard {
-                weight_map.insert(tensor.name.clone(), json!(name));
-                done += tensor.bytes.len() as u64;
-            }
-            write_shard(&partial.join(name), shard)?;
-            progress(done, total);
-        }
-        if shards.len() > 1 {
-            let index = json!({
-                "metadata": { "total_size": total },
-                "weight_map": weight_map,
-            });
-            write_json(&partial.join(INDEX), &index)?;
-        }
-        write_json(&partial.join(CONFIG), &config_of(checkpoint.spec()))?;
-        origin::write(partial, checkpoint.provenance())
+        write_files(checkpoint, partial, shard_bytes, progress)
     })
+}
+
+/// Its files, into a folder that is there.
+pub(crate) fn write_files(
+    checkpoint: &Checkpoint,
+    dir: &Path,
+    shard_bytes: u64,
+    progress: Progress<'_>,
+) -> Result<(), FolderError> {
+    let tensors = tensors(checkpoint, dir)?;
+    let mut shards: Vec<Vec<&Tensor<'_>>> = vec![vec![]];
+    let mut filled = 0;
+    for tensor in &tensors {
+        let bytes = tensor.bytes.len() as u64;
+        if filled > 0 && filled + bytes > shard_bytes {
+            shards.push(vec![]);
+            filled = 0;
+        }
+        filled += bytes;
+        shards.last_mut().expect("at least one").push(tensor);
+    }
+    let total = tensors.iter().map(|t| t.bytes.len() as u64).sum();
+    let mut done = 0;
+    let mut weight_map = Map::new();
+    for (i, shard) in shards.iter().enumerate() {
+        let name = if shards.len() == 1 {
+            SINGLE.to_owned()
+        } else {
+            format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len())
+        };
+        for tensor in shard {
+            weight_map.insert(tensor.name.clone(), json!(name));
+            done += tensor.bytes.len() as u64;
+        }
+        write_shard(&dir.join(name), shard)?;
+        progress(done, total);
+    }
+    if shards.len() > 1 {
+        let index = json!({
+            "metadata": { "total_size": total },
+            "weight_map": weight_map,
+        });
+        write_json(&dir.join(INDEX), &index)?;
+    }
+    write_json(&dir.join(CONFIG), &config_of(checkpoint.spec()))?;
+    origin::write(dir, checkpoint.provenance())
 }
 
 struct Tensor<'a> {
