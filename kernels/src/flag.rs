@@ -178,7 +178,7 @@ pub const FLAGS: &[Flag] = &[
               with one position per invocation, 16-byte loads, no reduction across invocations; \
               the default on CPU adapters",
         default: |features| switch(features.cpu),
-        excludes: &["vec4", "vec4h", "vec4aff", "vec4affw", "sg"],
+        excludes: &["vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "sg"],
         selects: |v| on_if(v.reduce == Reduce::Row),
         ..PLAIN
     },
@@ -237,6 +237,24 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "sggdn",
+        doc: "recurrence and norm of gated DeltaNet add by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::GdnRecur, Role::GdnNormOut])),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgmoe",
+        doc: "moe_router_topk finds and adds by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::MoeRouterTopk])),
+        ..PLAIN
+    },
+    Flag {
         name: "matmul",
         doc: "rows of a workgroup of int4_matmul: one (scalar), or with sg four (tiled) or eight \
               (tiled8) that share their activations",
@@ -250,7 +268,7 @@ pub const FLAGS: &[Flag] = &[
                 Tile::Two | Tile::Four => 1,
                 Tile::Eight => 2,
             };
-            is_subgroup(v, &[Role::Int4Matmul]).then_some(named(MATMUL, at))
+            is_subgroup(v, PRODUCTS).then_some(named(MATMUL, at))
         },
         ..PLAIN
     },
@@ -288,6 +306,17 @@ pub const FLAGS: &[Flag] = &[
               1024 == 0, of 8 bits K % 512 == 0",
         excludes: &["rowwise", "vec4aff"],
         selects: |v| on_if(is_matmul_load(v, Load::Vec4) && is_affine(v)),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4moe",
+        doc: "products with the matrices of experts and of their router load two words at once; \
+              needs K % 512 == 0, of 8 bits K % 256 == 0",
+        excludes: &["rowwise"],
+        selects: |v| {
+            let experts = matches!(v.role, Role::Int4MatmulMoe | Role::MoeRouterLogits);
+            on_if(experts && v.load == Load::Vec2)
+        },
         ..PLAIN
     },
     Flag {
@@ -375,6 +404,8 @@ pub const FLAGS: &[Flag] = &[
     },
 ];
 
+/// The products.
+const PRODUCTS: &[Role] = &[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRouterLogits];
 /// The fused projections.
 const PROJECTIONS: &[Role] = &[Role::QkvFused, Role::QkvFusedScratch];
 /// Values of `matmul`.

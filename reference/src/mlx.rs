@@ -13,18 +13,17 @@ mod write;
 pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{
-    Checkpoint, Container, Key, Progress, Provenance, Stored, describe, supported,
+    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe,
 };
 use crate::convert::{ConvertError, FloatModel};
 use crate::folder::{FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
 use crate::tensors::{Dtype, TensorFile, Tensors};
-use config::{Config, parts};
+use config::{Config, flattened, part_shape, parts, vector_name, vector_shape};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
 use rayon::prelude::*;
-use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,7 +40,7 @@ const VISION_PREFIX: &str = "vision_tower.";
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
-    let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let map = flattened(read_json(&dir.join(CONFIG))?);
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
@@ -59,7 +58,7 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
         dir: dir.to_owned(),
         cause,
     };
-    supported(&spec).map_err(checkpoint_error)?;
+    spec.validate().map_err(CheckpointError::from).map_err(checkpoint_error)?;
     refuse_unknown(&tensors, &spec)?;
     let keys = spec.tensors();
     let done = AtomicU64::new(0);
@@ -94,7 +93,7 @@ pub(crate) struct Described {
 
 /// Reads configuration and headers.
 pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
-    let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let map = flattened(read_json(&dir.join(CONFIG))?);
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
@@ -108,7 +107,7 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             return Ok(FloatFolder::open(dir)?.spec);
         }
         let spec = Config::new(&fields)?.spec(dir, stored.len())?;
-        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+        spec.validate().map_err(CheckpointError::from).map_err(|cause| FolderError::Checkpoint {
             dir: dir.to_owned(),
             cause,
         })?;
@@ -132,8 +131,14 @@ pub(crate) fn expected(spec: &ModelSpec, quantised: bool) -> BTreeMap<String, (u
         for (base, rows) in parts(spec, key) {
             let rows = rows as u64;
             match spec.shape(key.1) {
-                Shape::Vector { .. } => {
-                    all.insert(format!("{base}.weight"), (1, Some(rows)));
+                Shape::Vector { .. } | Shape::Floats { .. } => {
+                    let shape = vector_shape(spec, key.1, rows as usize);
+                    let (rows, columns) = match shape[..] {
+                        [channels, taps, 1] => (channels * taps, 1),
+                        _ => (1, shape[0]),
+                    };
+                    let name = vector_name(key.1, &base);
+                    all.insert(name, (rows as u64, Some(columns as u64)));
                 }
                 Shape::Matrix { k, .. } if !quantised => {
                     all.insert(format!("{base}.weight"), (rows, Some(k as u64)));
@@ -163,7 +168,7 @@ impl FloatFolder {
     /// # Errors
     /// [`FolderError`], naming file and field.
     pub fn open(dir: &Path) -> Result<Self, FolderError> {
-        let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+        let map = flattened(read_json(&dir.join(CONFIG))?);
         let fields = Fields {
             file: dir.join(CONFIG),
             prefix: "",
@@ -176,10 +181,15 @@ impl FloatFolder {
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;
-        supported(&spec).map_err(|cause| FolderError::Checkpoint {
+        spec.validate().map_err(CheckpointError::from).map_err(|cause| FolderError::Checkpoint {
             dir: dir.to_owned(),
             cause,
         })?;
+        if spec.delta_net.is_some() || spec.experts.is_some() {
+            // Its norms are stored without the 1 that is added, its experts joined.
+            let expected = "a dense model: hybrids and experts are read quantised, as MLX has them";
+            return Err(fields.error("model_type", expected, map.get("model_type")));
+        }
         let folder = Self {
             dir: dir.to_owned(),
             spec,
@@ -191,7 +201,7 @@ impl FloatFolder {
             for (base, rows) in parts(&folder.spec, key) {
                 let shape = match shape {
                     Shape::Matrix { k, .. } => vec![rows, k],
-                    Shape::Vector { len } => vec![len],
+                    Shape::Vector { len } | Shape::Floats { len } => vec![len],
                 };
                 let tensor = folder.find(&base)?;
                 tensor.require(&shape, Dtype::FLOATS)?;
@@ -223,7 +233,7 @@ impl FloatModel for FloatFolder {
             let start = first;
             first += match self.spec.shape(key.1) {
                 Shape::Matrix { .. } => count,
-                Shape::Vector { .. } => 1,
+                Shape::Vector { .. } | Shape::Floats { .. } => 1,
             };
             let wanted = rows.start.max(start)..rows.end.min(first);
             if wanted.is_empty() {
@@ -264,7 +274,9 @@ fn refuse_unknown(tensors: &Tensors, spec: &ModelSpec) -> Result<(), FolderError
                         ["weight", "scales", "biases"].map(|part| format!("{base}.{part}")),
                     );
                 }
-                Shape::Vector { .. } => drop(known.insert(format!("{base}.weight"))),
+                Shape::Vector { .. } | Shape::Floats { .. } => {
+                    known.insert(vector_name(key.1, &base));
+                }
             }
         }
     }
@@ -300,21 +312,32 @@ fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, Fo
     let (layer, tensor) = key;
     let shape = spec.shape(tensor);
     let find = |name: String| find(tensors, &name, &describe(shape));
-    let Shape::Matrix { rows, k } = shape else {
+    let vector = || {
         let (base, len) = parts(spec, key).swap_remove(0);
-        let vector = find(format!("{base}.weight"))?;
-        vector.require(&[len], Dtype::FLOATS)?;
-        return Ok(Stored::Vector(vector.halves()?));
+        let vector = find(vector_name(tensor, &base))?;
+        vector.require(&vector_shape(spec, tensor, len), Dtype::FLOATS)?;
+        Ok::<_, FolderError>((vector, len))
+    };
+    let (rows, k) = match shape {
+        Shape::Matrix { rows, k } => (rows, k),
+        Shape::Vector { .. } => return Ok(Stored::Vector(vector()?.0.halves()?)),
+        Shape::Floats { .. } => {
+            let (vector, len) = vector()?;
+            let mut values = vec![0.0; len];
+            vector.floats(0, &mut values)?;
+            return Ok(Stored::Floats(values));
+        }
     };
     let format = spec.format_of(layer, tensor);
     let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
     for (base, rows) in parts(spec, key) {
         let part = find(format!("{base}.weight"))?;
-        part.require(&[rows, format.words_per_row(k)], &[Dtype::U32])?;
+        let shape = |width| part_shape(spec, &base, rows, width);
+        part.require(&shape(format.words_per_row(k)), &[Dtype::U32])?;
         words.extend(part.words()?);
         for (name, values) in [("scales", &mut scales), ("biases", &mut biases)] {
             let part = find(format!("{base}.{name}"))?;
-            part.require(&[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
+            part.require(&shape(format.scales_per_row(k)), Dtype::FLOATS)?;
             values.extend(part.halves()?);
         }
     }

@@ -283,6 +283,7 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
         Role::Int4Matmul => spec.head_tensor(),
         Role::FusedFfn | Role::FusedFfnPrologue => Tensor::GateUp,
+        Role::MoeRouterLogits => Tensor::Router,
         Role::RmsNorm
         | Role::Attention
         | Role::AttentionSplitk
@@ -291,6 +292,16 @@ fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8
         | Role::Int4MatmulMoe
+        | Role::MoeRouterTopk
+        | Role::MoeCombine
+        | Role::GatedQkvSplit
+        | Role::AttnGate
+        | Role::GdnConv
+        | Role::GdnConvSeq
+        | Role::GdnConvCommit
+        | Role::GdnGates
+        | Role::GdnRecur
+        | Role::GdnNormOut
         | Role::SiluMul
         | Role::AddNorm
         | Role::Add3Norm

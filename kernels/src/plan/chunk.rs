@@ -5,7 +5,7 @@ use crate::{
     kv::KvFormat,
     models::Tensor,
     role::Role,
-    variants::{Batch, Variant, WIDE_THREADS},
+    variants::{Batch, Variant},
 };
 use std::ops::Range;
 
@@ -55,19 +55,8 @@ impl Builder<'_> {
     pub(super) fn gemm_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
         let (input, output) = (Activation::Normed, Activation::GateUp);
         self.matmul(Some(layer), Tensor::GateUp, input, output)?;
-        let label = format!("layers.{layer}.silu_mul");
-        let variant = self.base(Role::SiluMul, &label)?;
-        let elements = self.tokens * self.spec.intermediate_size;
-        let groups = elements.div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(Activation::Ffn), act(Activation::GateUp)],
-            uniform: vec![self.tokens as u32, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
+        let activated = [Activation::Ffn, Activation::GateUp];
+        self.silu_mul(layer, activated, self.tokens)
     }
 
     pub(super) fn attention_prefill(&mut self, layer: usize) -> Result<(), PlanError> {
