@@ -5,7 +5,7 @@ use kernels::{
     ModelSpec, Variant, kv,
     models::{Experts, GatedDeltaNet},
     sampling::SAMPLE_PARTS,
-    variants::TEXTURE_WIDTH,
+    variants::{SCAN_BLOCK, TEXTURE_WIDTH},
 };
 use std::fmt::Write as _;
 
@@ -59,6 +59,7 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         ("CONV_TAPS", net.linear_conv_kernel_dim),
         ("CONV_RING", net.ring_len()),
         ("MAX_EXPERTS", Experts::MAX_EXPERTS),
+        ("SCAN_BLOCK", SCAN_BLOCK),
     ];
     let mut text = String::new();
     for (name, value) in integers {

@@ -89,6 +89,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/gdn_recur.wgsl.tera"),
     ),
     (
+        "gdn_recur_batched.wgsl.tera",
+        include_str!("../templates/gdn_recur_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
     ),

@@ -11,6 +11,7 @@ mod recurrent;
 
 pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
 pub use logits::{Expectation, Greedy, Noise, greedy, logits};
+pub(crate) use recurrent::recurred;
 
 use crate::engine::{Arm, Captured, Engine, every, part_of};
 use anyhow::{Context as _, Result, bail};

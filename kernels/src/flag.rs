@@ -365,6 +365,15 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "gdnscan",
+        doc: "the recurrence of gated DeltaNet takes eight tokens of a chunk at once, not one after \
+              the other (prefill); needs chunk",
+        needs: &["chunk"],
+        selects: |v| on_if(v.role == Role::GdnRecur && v.is_batched()),
+        metric: Metric::Prefill,
+        ..PLAIN
+    },
+    Flag {
         name: "reuse",
         doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
         default: |_| Value::On,

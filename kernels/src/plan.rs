@@ -370,6 +370,7 @@ impl Builder<'_> {
                 &[Batch::Four, Batch::Dynamic]
             }
             (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
+            (Role::GdnRecur, true, _) => &[Batch::Dynamic, Batch::One],
             _ => &[Batch::One],
         }
     }

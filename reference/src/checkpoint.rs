@@ -161,6 +161,23 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// The model's first `layers` layers, with its head behind them.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn truncated(mut self, layers: usize) -> Result<Self, CheckpointError> {
+        let spec = self.spec.truncated(layers);
+        spec.validate()?;
+        if spec.num_hidden_layers < self.spec.num_hidden_layers {
+            let (kept, all) = (spec.num_hidden_layers, self.spec.num_hidden_layers);
+            self.provenance.notes.push(format!("the first {kept} of {all} layers"));
+            self.tensors
+                .retain(|(layer, _), _| layer.is_none_or(|layer| layer < kept));
+        }
+        self.spec = spec;
+        Ok(self)
+    }
+
     /// The model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec

@@ -128,6 +128,11 @@ fn recurrence_and_its_state() {
         let limit = size(&expected.state.limit);
         eprintln!("{case}: limit of the state {limit:.2e} of {:.2e}", size(&state));
         assert!(limit < 1e-4 * size(&state), "{case}: tight");
+        let scan = gdn_recur::scan::expected(&NET, &conv, &gates, before);
+        assert!(scan.state.accepts(&state), "{case}: the same truth");
+        let limit = size(&scan.state.limit);
+        eprintln!("{case}: by blocks {limit:.2e}");
+        assert!(limit < 1e-3 * size(&state), "{case}: tight by blocks");
 
         // Value head h with key head h mod 2, not h / 2.
         let swapped: Vec<Vec<f64>> = conv

@@ -3,6 +3,7 @@
 
 pub mod ab;
 mod plot;
+pub mod porting;
 mod regenerate;
 mod text;
 

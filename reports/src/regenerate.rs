@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use results::journal::AbRun;
 
-use crate::{ReportError, Result, ab};
+use crate::{ReportError, Result, ab, porting};
 
 /// What [`regenerate`] did.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Refused {
 /// Makes the report of every journal `data_dir/*.jsonl` in
 /// `reports_dir/<run id>/`, or of the run `only` (the journal's name without its
 /// ending). A journal that cannot be reported is named and does not stop the
-/// others.
+/// others. With all of them goes the page on ports.
 ///
 /// # Errors
 /// The folder cannot be read, or nothing is selected.
@@ -67,6 +67,9 @@ pub fn regenerate(data_dir: &Path, reports_dir: &Path, only: Option<&str>) -> Re
                 reason,
             }),
         }
+    }
+    if only.is_none() {
+        done.written.push(porting::write(reports_dir)?);
     }
     Ok(done)
 }

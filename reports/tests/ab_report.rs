@@ -71,7 +71,12 @@ fn the_same_journal_gives_the_same_bytes() {
         (names, bytes)
     };
     let first = read("one");
-    assert_eq!(first.0.len(), 4, "a page and three pictures: {:?}", first.0);
+    assert_eq!(
+        first.0.len(),
+        5,
+        "a page and three pictures, and the page on ports: {:?}",
+        first.0
+    );
     assert!(first == read("two"), "a second folder has other bytes");
     assert!(first == read("one"), "writing again changed the bytes");
 }
@@ -258,7 +263,7 @@ fn one_bad_journal_does_not_stop_the_others() {
     put(&folder, "broken", "{\n{}\n");
     put(&folder, "copy", &journal_text(&lines(run(), &world())));
     let all = regenerate(&data, &reports, None).expect("the good ones are made");
-    assert_eq!(all.written.len(), 8, "{all:?}");
+    assert_eq!(all.written.len(), 9, "{all:?}");
     assert_eq!(all.refused.len(), 2, "{all:?}");
 
     let one = regenerate(&data, &reports, Some("2026-11-30-splitk-2")).expect("one is made");

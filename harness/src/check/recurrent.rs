@@ -2,7 +2,7 @@
 
 use super::{Captured, Engine, Judged, Rows, concat, exact, head_form, state_form, store};
 use anyhow::{Context as _, Result};
-use kernels::{Role, Tensor, plan::Activation};
+use kernels::{Role, Tensor, Variant, models::GatedDeltaNet, plan::Activation};
 use reference::{
     Expected,
     numerics::{decode, widen},
@@ -26,6 +26,21 @@ fn in_order(values: &[f64], tokens: usize) -> Vec<Vec<f64>> {
 fn in_rows<T>(mut ordered: Vec<T>) -> Vec<T> {
     ordered.rotate_right(1);
     ordered
+}
+
+/// What a form of the recurrence may give.
+pub(crate) fn recurred(
+    variant: Variant,
+    net: &GatedDeltaNet,
+    conv: &[Vec<f64>],
+    gates: &[Vec<f64>],
+    state: &[f64],
+) -> gdn_recur::Recurred {
+    if variant.is_batched() {
+        gdn_recur::scan::expected(net, conv, gates, state)
+    } else {
+        gdn_recur::expected(net, conv, gates, state, state_form(variant, net))
+    }
 }
 
 pub(super) fn judge(
@@ -111,8 +126,7 @@ pub(super) fn judge(
                 before.fill(0.0);
             }
             let (conv, gates) = (in_order(act(1), tokens), in_order(act(2), tokens));
-            let form = state_form(variant, &net);
-            let expected = gdn_recur::expected(&net, &conv, &gates, &before, form);
+            let expected = recurred(variant, &net, &conv, &gates, &before);
             vec![
                 ("", act(0).to_vec(), concat(in_rows(expected.out).into_iter())),
                 ("state", after, expected.state),

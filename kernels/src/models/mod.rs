@@ -353,6 +353,21 @@ impl ModelSpec {
         all
     }
 
+    /// The model's first `layers` layers, with its head behind them; all where it has no
+    /// more.
+    #[must_use]
+    pub fn truncated(&self, layers: usize) -> Self {
+        let layers = layers.min(self.num_hidden_layers);
+        let mut spec = self.clone();
+        if layers < self.num_hidden_layers {
+            spec.title = format!("{} (first {layers} layers)", self.title);
+        }
+        spec.num_hidden_layers = layers;
+        spec.other_formats
+            .retain(|other| other.layer.is_none_or(|layer| layer < layers));
+        spec
+    }
+
     /// The tensor that the head reads: the embedding where they are tied.
     pub fn head_tensor(&self) -> Tensor {
         if self.tie_word_embeddings {
@@ -599,6 +614,16 @@ mod tests {
                 "{id}: {parameters}"
             );
         }
+    }
+
+    #[test]
+    fn a_truncated_model_has_its_first_layers() {
+        let whole = find("qwen36-35b-a3b").expect("registered");
+        let four = whole.truncated(4);
+        four.validate().expect("possible");
+        assert_eq!(four.num_hidden_layers, 4, "layers");
+        assert_eq!(four.other_formats[..], whole.other_formats[..4], "formats");
+        assert_eq!(whole.truncated(99), whole, "all of them");
     }
 
     #[test]

@@ -154,6 +154,9 @@ pub const HEAD_THREADS: usize = 32;
 /// Invocations of a workgroup that updates the state of one head, one for each element
 /// of a value.
 pub const STATE_THREADS: usize = 128;
+/// Tokens that the form of the recurrence for a chunk takes at once: keys and queries of
+/// as many fit workgroup memory.
+pub const SCAN_BLOCK: usize = 8;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
@@ -327,6 +330,10 @@ pub const FORMS: &[Form] = &[
     form(Role::GdnGates, Reduce::Elementwise, Load::Word),
     form(Role::GdnRecur, Reduce::Tree, Load::Word),
     subgroup(Role::GdnRecur, Tile::One, Load::Word),
+    batched(
+        Batch::Dynamic,
+        form(Role::GdnRecur, Reduce::Tree, Load::Word),
+    ),
     form(Role::GdnNormOut, Reduce::Tree, Load::Word),
     subgroup(Role::GdnNormOut, Tile::One, Load::Word),
     form(Role::MoeRouterLogits, Reduce::Tree, Load::Word),

@@ -2,6 +2,8 @@
 //! dim]`; with `q` and `k` of length 1 and `q / sqrt(key dim)`, a token makes it
 //! `decay S`, then `S + k (x) rate (v - S^T k)`, and reads `S^T q`.
 
+pub mod scan;
+
 use crate::Expected;
 use crate::bounds::{self, Accumulation, F32_FLOOR, Store, U};
 use kernels::models::GatedDeltaNet;
@@ -140,10 +142,7 @@ pub fn expected(
         .enumerate()
         .map(|(head, state)| {
             let mut state = state.to_vec();
-            let mut errors = Errors {
-                elements: vec![0.0; state.len()],
-                columns: vec![0.0; dv],
-            };
+            let mut errors = Errors::none(dk, dv);
             let steps = conv.iter().zip(gates);
             let errors_of_out = steps
                 .map(|(conv, gates)| {
@@ -154,6 +153,12 @@ pub fn expected(
             (errors_of_out, errors.elements)
         })
         .collect();
+    gathered(out, values, &heads)
+}
+
+/// Outputs and state with the errors of each head: those of its outputs by token, and
+/// those of its state.
+fn gathered(out: Vec<Vec<f64>>, state: Vec<f64>, heads: &[(Vec<Vec<f64>>, Vec<f64>)]) -> Recurred {
     let out = out.into_iter().enumerate().map(|(t, row)| {
         let errors = heads.iter().flat_map(|(out, _)| out[t].iter().copied());
         let errors: Vec<f64> = errors.collect();
@@ -162,7 +167,7 @@ pub fn expected(
     let errors: Vec<f64> = heads.iter().flat_map(|(_, state)| state).copied().collect();
     Recurred {
         out: out.collect(),
-        state: Store::F32.expected(values, &errors),
+        state: Store::F32.expected(state, &errors),
     }
 }
 
@@ -172,6 +177,15 @@ struct Errors {
     elements: Vec<f64>,
     /// The length of each column's error, `[value dim]`.
     columns: Vec<f64>,
+}
+
+impl Errors {
+    fn none(key_dim: usize, value_dim: usize) -> Self {
+        Self {
+            elements: vec![0.0; key_dim * value_dim],
+            columns: vec![0.0; value_dim],
+        }
+    }
 }
 
 /// Advances the state and its errors; those of what the token reads.

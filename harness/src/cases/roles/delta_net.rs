@@ -4,7 +4,7 @@
 use super::{concat, held, untouched};
 use crate::{
     cases::bench::{Bench, Judged, set},
-    check::{head_form, state_form, store},
+    check::{head_form, recurred, store},
     kernel::Operand,
 };
 use anyhow::{Result, ensure};
@@ -16,7 +16,7 @@ use reference::{
     roles::{
         attn_gate, gated_qkv_split, gdn_conv,
         gdn_gates::{self, Rates},
-        gdn_norm_out, gdn_recur,
+        gdn_norm_out,
     },
 };
 
@@ -254,12 +254,12 @@ pub(crate) fn gdn_recur(
         0 => vec![0.0; case.state.len()],
         _ => widen(&case.state),
     };
-    let expected = gdn_recur::expected(
+    let expected = recurred(
+        variant,
         &net,
         &rows_of(&conv, channels),
         &rows_of(&case.gates, gates),
         &before,
-        state_form(variant, &net),
     );
     Ok(vec![
         Judged::new("out", out, concat(last_first(expected.out))),
