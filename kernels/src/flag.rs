@@ -320,6 +320,12 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "vec4gdn",
+        doc: "the recurrence of gated DeltaNet loads and stores four elements of its state at once",
+        selects: |v| on_if(v.role == Role::GdnRecur && v.load == Load::Vec4),
+        ..PLAIN
+    },
+    Flag {
         name: "vec4qkv",
         doc: "qkv_fused by subgroup loads 32 weights at once; needs D % 1024 == 0",
         default: sg_default,

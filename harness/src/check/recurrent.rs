@@ -137,7 +137,7 @@ pub(super) fn judge(
             let gamma = vector(Tensor::GdnNorm);
             let form = head_form(variant, net.linear_value_head_dim);
             let read = act(1).chunks_exact(net.value_dim());
-            let rows = read.zip(act(2).chunks_exact(net.proj_dim())).map(|(x, proj)| {
+            let rows = read.zip(act(3).chunks_exact(net.proj_dim())).map(|(x, proj)| {
                 let z = &proj[net.conv_dim()..][..net.value_dim()];
                 let eps = spec.rms_norm_eps;
                 gdn_norm_out::expected(x, z, &gamma, eps, form, store(variant))

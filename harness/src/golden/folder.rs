@@ -7,8 +7,8 @@
 //! token), `P.greedy` with `P.greedy_gap` [m], and stages of the forward pass:
 //! `P.STAGE` [n, D] of every position, `P.last.STAGE` [1, D] of the last. Stages
 //! are `embed`, `layers.L.` with `input_norm`, `mixer_out`, `post_attn_residual`,
-//! `post_attn_norm`, `ffn_out` and `out`, of experts also `router_logits` [n, E] and
-//! `shared_gate_logit` [n, 1], and `final_norm`. `P.router_margin` [n, layers] is by how
+//! `post_attn_norm`, `ffn_out` and `out`, of experts also `router_logits` [n, E], to which
+//! `shared_gate_logit` [n, 1] is a further column, and `final_norm`. `P.router_margin` [n, layers] is by how
 //! much the last chosen expert's logit exceeds the next one's.
 
 use crate::model;
@@ -30,6 +30,10 @@ const EXPECTED: &str = "expected.safetensors";
 const PROMPTS: &str = "prompts.json";
 /// README of the golden data: below it rounding may give a token another expert.
 pub(super) const ROUTER_MARGIN: f64 = 0.02;
+/// The stage of a router's logits, and what stands beside it.
+pub(super) const ROUTER: &str = "router_logits";
+pub(super) const SHARED_GATE: &str = "shared_gate_logit";
+
 /// One prompt with its expected outputs.
 #[derive(Debug)]
 pub(super) struct Prompt {
@@ -199,10 +203,10 @@ impl Reader<'_> {
         let mut stages = Vec::new();
         let spec = self.weights.spec();
         for stage in stages_of(spec.num_hidden_layers) {
-            let d = match (spec.experts, stage.rsplit('.').next()) {
-                (Some(experts), Some("router_logits")) => experts.num_experts,
-                (Some(_), Some("shared_gate_logit")) => 1,
-                _ => d,
+            let routes = stage.ends_with(ROUTER);
+            let d = match spec.experts.filter(|_| routes) {
+                Some(experts) => experts.num_experts,
+                None => d,
             };
             let mut rows = BTreeMap::new();
             let all = format!("{name}.{stage}");
@@ -212,6 +216,19 @@ impl Reader<'_> {
             let one = format!("{name}.last.{stage}");
             if self.unread.contains(&one) {
                 rows.extend(self.rows(&one, 1, d)?.into_iter().map(|row| (last, row)));
+            }
+            // The shared expert's gate is a row of the router.
+            let gate = stage.replace(ROUTER, SHARED_GATE);
+            for (name, count) in [
+                (format!("{name}.{gate}"), ids.len()),
+                (format!("{name}.last.{gate}"), 1),
+            ] {
+                if routes && self.unread.contains(&name) {
+                    let gates = self.rows(&name, count, 1)?;
+                    for (row, gate) in rows.values_mut().zip(gates) {
+                        row.extend(gate);
+                    }
+                }
             }
             if !rows.is_empty() {
                 stages.push(Stage { name: stage, rows });
@@ -262,8 +279,7 @@ fn stages_of(layers: usize) -> Vec<String> {
             "mixer_out",
             "post_attn_residual",
             "post_attn_norm",
-            "router_logits",
-            "shared_gate_logit",
+            ROUTER,
             "ffn_out",
             "out",
         ] {

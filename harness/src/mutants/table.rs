@@ -119,7 +119,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("recur_rate_is_decay", RECUR, "the decay is taken for the rate", "gates[row * 2u * GDN_V_HEADS + GDN_V_HEADS + head]", "gates[row * 2u * GDN_V_HEADS + head]"),
     mutant("recur_state_at_start", RECUR, "a sequence begins on the state before", "position_map[row] == 0", "position_map[row] < 0"),
     mutant("recur_rows_in_order", RECUR, "the first row is taken for the first token", "let row = (step + 1u) % u.seq_len;", "let row = step;"),
-    mutant("recur_state_transposed", RECUR, "the state is taken for its transpose", "let first = head * GDN_DK * GDN_DV + column;", "let first = head * GDN_DK * GDN_DV + column * GDN_DK / GDN_DV;"),
+    mutant("recur_state_of_next_column", RECUR, "a column of the state is taken for the one before", "let first = head * GDN_DK * COLUMNS + column;", "let first = head * GDN_DK * COLUMNS + (column + 1u) % COLUMNS;"),
     mutant("recur_barrier", TREE_RECUR, "the next token's key is stored before this one's is read", "workgroup_add(squares, at));\n    workgroupBarrier();", "workgroup_add(squares, at));"),
     mutant("recur_barrier_sg", SG_RECUR, "the next token's key is stored before this one's is read", "workgroup_add(squares, num_subgroups, at));\n    workgroupBarrier();", "workgroup_add(squares, num_subgroups, at));"),
     mutant("scan_read_undecayed", SCAN, "the state is read before its decay", "var read = decayed * reads[t];", "var read = reads[t];"),

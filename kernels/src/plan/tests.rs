@@ -57,9 +57,10 @@ fn published_dispatch_totals() {
 }
 
 /// Flags that choose the form of a kernel; the others choose the dispatches.
-const FORM_FLAGS: [&str; 18] = [
+const FORM_FLAGS: [&str; 19] = [
     "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "sggdn", "sgmoe", "matmul",
-    "vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "vec4qkv", "qkvtile", "logits",
+    "vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "vec4gdn", "vec4qkv", "qkvtile",
+    "logits",
 ];
 
 /// Every value of a flag, as it is typed.
@@ -86,13 +87,13 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             "phi3-mini",
             &["splitk=8"][..],
             260,
-            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1"][..],
+            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1", "vec4gdn=1"][..],
         ),
         (
             "phi3-mini",
             &["splitk=0"],
             228,
-            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1"],
+            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1", "vec4gdn=1"],
         ),
         (
             "qwen3-4b",
@@ -105,6 +106,7 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
                 "vec4aff=1",
                 "vec4affw=1",
                 "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],
@@ -120,6 +122,7 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
                 "vec4aff=1",
                 "vec4affw=1",
                 "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],
@@ -135,6 +138,7 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
                 "vec4aff=1",
                 "vec4affw=1",
                 "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],

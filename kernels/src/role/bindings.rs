@@ -36,6 +36,8 @@ pub enum Element {
     KvScale,
     /// `f32`.
     F32,
+    /// `f32` whose vector width the load axis decides.
+    WideF32,
     /// `i32`.
     I32,
 }
@@ -97,7 +99,7 @@ const fn uniform(shape: &'static str) -> Binding {
 }
 
 use Element::{
-    Activation, Bias, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation,
+    Activation, Bias, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation, WideF32,
 };
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
@@ -453,7 +455,7 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read_write("out", F32, "[T, VH, DV]"),
                     read("conv", Activation, "[T, C]"),
                     read("gates", F32, "[T, 2, VH]"),
-                    update("state", F32, "[VH, DK, DV]"),
+                    update("state", WideF32, "[VH, DK, DV]"),
                     uniform("{}"),
                     read("position_map", I32, "[T]"),
                 ]

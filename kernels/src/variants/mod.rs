@@ -329,7 +329,9 @@ pub const FORMS: &[Form] = &[
     form(Role::GdnConvCommit, Reduce::Elementwise, Load::Word),
     form(Role::GdnGates, Reduce::Elementwise, Load::Word),
     form(Role::GdnRecur, Reduce::Tree, Load::Word),
+    form(Role::GdnRecur, Reduce::Tree, Load::Vec4),
     subgroup(Role::GdnRecur, Tile::One, Load::Word),
+    subgroup(Role::GdnRecur, Tile::One, Load::Vec4),
     batched(
         Batch::Dynamic,
         form(Role::GdnRecur, Reduce::Tree, Load::Word),
@@ -431,7 +433,7 @@ impl Variant {
             Element::Activation | Element::WideActivation => Some(self.elem),
             Element::Output => Some(self.elem.max(self.out)),
             Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
-            Element::F32 => Some(Elem::F32),
+            Element::F32 | Element::WideF32 => Some(Elem::F32),
             Element::KvScale => Some(Elem::F16),
             Element::Packed | Element::KvCodes | Element::I32 => None,
         }
@@ -522,7 +524,7 @@ impl Variant {
             | Role::GdnGates
             | Role::GdnNormOut
             | Role::MoeRouterTopk => HEAD_THREADS,
-            Role::GdnRecur => STATE_THREADS,
+            Role::GdnRecur => STATE_THREADS / self.load.words(),
             Role::Embedding
             | Role::RmsNorm
             | Role::SiluMul
