@@ -104,6 +104,7 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
             (_, Load::Word) => wide(float, 1),
             (_, Load::Vec2 | Load::Vec4) => wide(float, 4),
         },
+        Element::WideF32 => wide(float, if variant.load == Load::Vec4 { 4 } else { 1 }),
         Element::Packed | Element::KvCodes => wide("u32", variant.packed_words()),
         Element::I32 => wide("i32", 1),
     }

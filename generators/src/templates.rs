@@ -37,7 +37,8 @@ struct Params {
     prologue: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
-    /// Whether a row is that of the one matrix or of an expert's: `one` or `ids`.
+    /// Whether a row is that of the one matrix, of an expert's or, for each token, of the
+    /// router's: `one`, `ids` or `router`.
     expert: &'static str,
     /// K must be a multiple of this.
     k_step: usize,
@@ -80,6 +81,18 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/fused_ffn_batched.wgsl.tera"),
     ),
     (
+        "gdn_norm_out.wgsl.tera",
+        include_str!("../templates/gdn_norm_out.wgsl.tera"),
+    ),
+    (
+        "gdn_recur.wgsl.tera",
+        include_str!("../templates/gdn_recur.wgsl.tera"),
+    ),
+    (
+        "gdn_recur_batched.wgsl.tera",
+        include_str!("../templates/gdn_recur_batched.wgsl.tera"),
+    ),
+    (
         "int4_matmul.wgsl.tera",
         include_str!("../templates/int4_matmul.wgsl.tera"),
     ),
@@ -90,6 +103,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     (
         "int4_matmul_gemm.wgsl.tera",
         include_str!("../templates/int4_matmul_gemm.wgsl.tera"),
+    ),
+    (
+        "moe_router_topk.wgsl.tera",
+        include_str!("../templates/moe_router_topk.wgsl.tera"),
     ),
     (
         "qkv_fused.wgsl.tera",
@@ -124,6 +141,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/reduce/subgroup.wgsl.tera"),
     ),
     (
+        "reduce/tree.wgsl.tera",
+        include_str!("../templates/reduce/tree.wgsl.tera"),
+    ),
+    (
         "tokens.wgsl.tera",
         include_str!("../templates/tokens.wgsl.tera"),
     ),
@@ -147,7 +168,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
         Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
-        Role::Int4Matmul | Role::Int4MatmulMoe => "int4_matmul.wgsl.tera",
+        Role::Int4Matmul | Role::Int4MatmulMoe | Role::MoeRouterLogits => "int4_matmul.wgsl.tera",
         Role::FusedFfn | Role::FusedFfnPrologue => "fused_ffn.wgsl.tera",
         Role::AddNorm | Role::Add3Norm => "add_norm.wgsl.tera",
         Role::Embedding
@@ -159,6 +180,16 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         | Role::Rope
         | Role::QkNorm
         | Role::QkNormRopeAppend
+        | Role::GatedQkvSplit
+        | Role::AttnGate
+        | Role::GdnConv
+        | Role::GdnConvSeq
+        | Role::GdnConvCommit
+        | Role::GdnGates
+        | Role::GdnRecur
+        | Role::GdnNormOut
+        | Role::MoeRouterTopk
+        | Role::MoeCombine
         | Role::Argmax
         | Role::SampleReduce
         | Role::SampleSelect => &format!("{}.wgsl.tera", variant.role),
@@ -210,6 +241,17 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             | Role::Rope
             | Role::QkNorm
             | Role::QkNormRopeAppend
+            | Role::GatedQkvSplit
+            | Role::AttnGate
+            | Role::GdnConv
+            | Role::GdnConvSeq
+            | Role::GdnConvCommit
+            | Role::GdnGates
+            | Role::GdnRecur
+            | Role::GdnNormOut
+            | Role::MoeRouterTopk
+            | Role::MoeCombine
+            | Role::MoeRouterLogits
             | Role::Argmax
             | Role::SampleReduce
             | Role::SampleSelect => "whole",
@@ -237,6 +279,8 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         },
         expert: if variant.role == Role::Int4MatmulMoe {
             "ids"
+        } else if variant.role == Role::MoeRouterLogits {
+            "router"
         } else {
             "one"
         },

@@ -5,16 +5,20 @@
 //! kernel does not hide behind those before it; the whole model is judged by its
 //! logits and by its greedy tokens.
 
+mod experts;
 mod logits;
+mod recurrent;
 
 pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
 pub use logits::{Expectation, Greedy, Noise, greedy, logits};
+pub(crate) use recurrent::recurred;
 
 use crate::engine::{Arm, Captured, Engine, every, part_of};
 use anyhow::{Context as _, Result, bail};
 use kernels::{
     Dispatch, Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::{KvFormat, Side},
+    models::{Experts, GatedDeltaNet},
     plan::{Activation, Buffer, Part, chunk_positions},
     sampling::{Draw, SAMPLE_PARTS},
     variants::Reduce,
@@ -112,10 +116,12 @@ pub fn model(engine: &Engine<'_>, arm: &Arm, prompt: &[u32], tokens: usize) -> R
     };
     engine.prefill_whole(&arm.prefill, prompt)?;
     let chunk = arm.prefill.last_chunk(prompt.len());
+    engine.reach(&arm.prefill, &prompt[..chunk.start])?;
     engine.set_tokens(&prompt[chunk.clone()]);
     let program = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
     let mut checks = within("prefill", roles(engine, &program, chunk.start, every)?);
     let last = prompt.len() - 1;
+    engine.reach(&arm.prefill, &prompt[..last])?;
     engine.set_token(prompt[last]);
     checks.extend(within("decode", roles(engine, &arm.decode, last, every)?));
     engine.prefill_whole(&arm.prefill, prompt)?;
@@ -177,7 +183,22 @@ pub fn head_form(variant: Variant, head_dim: usize) -> Accumulation {
     } else {
         1
     };
-    Accumulation::strided(head_dim, variant.threads(), width)
+    match variant.reduce {
+        Reduce::Subgroup => Accumulation::any_order(head_dim, variant.threads(), width),
+        Reduce::Tree | Reduce::Elementwise | Reduce::Row | Reduce::Gemm => {
+            Accumulation::strided(head_dim, variant.threads(), width)
+        }
+    }
+}
+
+/// How the recurrence adds the squares of a query or key.
+pub fn state_form(variant: Variant, net: &GatedDeltaNet) -> Accumulation {
+    head_form(variant, net.linear_key_head_dim)
+}
+
+/// How a router adds the divisor of its weights.
+pub fn topk_form(variant: Variant, experts: &Experts) -> Accumulation {
+    head_form(variant, experts.num_experts)
 }
 
 /// How the fused projection computes its outputs.
@@ -239,6 +260,8 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
         | Buffer::KvPages { .. }
         | Buffer::KvCodes { .. }
         | Buffer::KvScales { .. }
+        | Buffer::GdnRing { .. }
+        | Buffer::GdnState { .. }
         | Buffer::State(_) => {
             panic!("{}: binding {i} is no activation", dispatch.label)
         }
@@ -331,7 +354,17 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             }
             vec![("", found, concat(expected))]
         }
-        Role::Int4MatmulMoe => bail!("{}: no plan dispatches experts", dispatch.label),
+        Role::GatedQkvSplit
+        | Role::AttnGate
+        | Role::GdnConv
+        | Role::GdnConvSeq
+        | Role::GdnConvCommit
+        | Role::GdnGates
+        | Role::GdnRecur
+        | Role::GdnNormOut => recurrent::judge(engine, captured, rows, bound)?,
+        Role::Int4MatmulMoe | Role::MoeRouterLogits | Role::MoeRouterTopk | Role::MoeCombine => {
+            experts::judge(engine, captured, rows, bound)?
+        }
         Role::QkvFusedScratch => {
             let w = matrix();
             let form = qkv_form(variant, w.k);
@@ -460,6 +493,7 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             all
         }
         Role::SiluMul => {
+            // Of experts as many rows as slots.
             let rows = act(bound(1)).chunks_exact(2 * spec.intermediate_size);
             let rows = rows.flat_map(|row| {
                 let row = silu_mul::expected(row, &vec![0.0; row.len()], store(variant));
@@ -651,6 +685,8 @@ fn param(dispatch: &Dispatch, vector: bool) -> (Option<usize>, Tensor) {
             | Buffer::KvPages { .. }
             | Buffer::KvCodes { .. }
             | Buffer::KvScales { .. }
+            | Buffer::GdnRing { .. }
+            | Buffer::GdnState { .. }
             | Buffer::State(_) => None,
         })
         .expect("a role with weights binds a parameter")

@@ -92,6 +92,9 @@ struct ModelArgs {
     /// Prompt of N seeded token ids instead of the embedded one
     #[arg(long, value_name = "N")]
     prompt: Option<usize>,
+    /// The model's first N layers, with its head behind them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    layers: Option<u16>,
     /// Seed of synthetic weights, seeded prompts, the order of blocks and cases
     #[arg(long, default_value_t = model::DEFAULT_SEED)]
     seed: u64,
@@ -136,7 +139,11 @@ impl ModelArgs {
     /// The weights, of the model named, and the prompt, with room for `tokens`
     /// after it.
     fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
-        let weights = model::load_with(self.id(), self.weights.as_deref(), self.seed, self.verify)?;
+        let weights = {
+            let layers = self.layers.map(usize::from);
+            let (id, named) = (self.id(), self.weights.as_deref());
+            model::load_with(id, named, self.seed, self.verify, layers)?
+        };
         self.require_named(weights.spec())?;
         let prompt = model::prompt(weights.spec(), self.prompt, self.seed)?;
         require_room(weights.spec(), prompt.ids.len(), tokens)?;

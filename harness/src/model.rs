@@ -83,10 +83,11 @@ pub fn fetch(model: &str) -> Result<PathBuf> {
 /// # Errors
 /// When what was named cannot be had or loaded.
 pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint> {
-    load_with(model, weights, seed, Verify::Once)
+    load_with(model, weights, seed, Verify::Once, None)
 }
 
-/// The same, shards hashed as often as `verify` says.
+/// The same, shards hashed as often as `verify` says, and of the model its first
+/// `layers` layers where that is said.
 ///
 /// # Errors
 /// When what was named cannot be had or loaded.
@@ -95,21 +96,26 @@ pub fn load_with(
     weights: Option<&str>,
     seed: u64,
     verify: Verify,
+    layers: Option<usize>,
 ) -> Result<Checkpoint> {
     let silent = |_: u64, _: u64| {};
-    match weights {
+    let find = || -> Result<ModelSpec> {
+        let spec = models::find(model)?;
+        Ok(layers.map_or_else(|| spec.clone(), |layers| spec.truncated(layers)))
+    };
+    let loaded: Checkpoint = match weights {
         None | Some("gguf") => {
-            let spec = models::find(model)?;
+            let spec = find()?;
             match fetch(&spec.id) {
-                Ok(path) => Ok(gguf::load(&path, &silent)?),
-                Err(error) if weights.is_some() => Err(error),
+                Ok(path) => gguf::load(&path, &silent)?,
+                Err(error) if weights.is_some() => return Err(error),
                 Err(error) => {
                     eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
-                    synthetic(&spec, seed)
+                    synthetic(&spec, seed)?
                 }
             }
         }
-        Some("synthetic") => synthetic(&models::find(model)?, seed),
+        Some("synthetic") => synthetic(&find()?, seed)?,
         Some(path) => {
             let path = Path::new(path);
             if path.is_dir() {
@@ -118,9 +124,9 @@ pub fn load_with(
                     verify,
                     stamps: Some(&stamps),
                 };
-                Ok(folder::read_with(path, verification, &silent)?)
+                folder::read_with(path, verification, &silent)?
             } else if path.is_file() {
-                Ok(gguf::load(path, &silent)?)
+                gguf::load(path, &silent)?
             } else {
                 bail!(
                     "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
@@ -129,6 +135,10 @@ pub fn load_with(
                 )
             }
         }
+    };
+    match layers {
+        None => Ok(loaded),
+        Some(layers) => Ok(loaded.truncated(layers)?),
     }
 }
 

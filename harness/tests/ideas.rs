@@ -132,7 +132,8 @@ const IDEAS: &[Idea] = &[
         Test("reference/tests/mlc.rs", "odd_configurations_are_refused"),
     ]),
     idea("gated_delta_net", "zero-tvm", "wrong pairing of heads, a checkpoint off by one", &[
-        Nothing("the gated-DeltaNet roles have no kernels here yet, and a plan that needs them is refused"),
+        Mutant("recur_key_head_modulo"), Test("harness/tests/hybrid.rs", "a_prompt_goes_back_to_the_state_that_it_shares"),
+        Test("harness/tests/hybrid.rs", "a_program_on_the_state_of_other_tokens_is_refused"),
     ]),
     idea("storage_barrier", "zero-tvm", "no storageBarrier between a write and a read of a storage buffer by other invocations", &[
         Nothing("no kernel here reads in one dispatch what another invocation of it wrote to storage: add_norm reads back only its own elements"),

@@ -182,7 +182,7 @@ pub const FLAGS: &[Flag] = &[
               with one position per invocation, 16-byte loads, no reduction across invocations; \
               the default on CPU adapters",
         default: |features| switch(features.cpu),
-        excludes: &["vec4", "vec4h", "vec4aff", "vec4affw", "sg"],
+        excludes: &["vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "sg"],
         selects: |v| on_if(v.reduce == Reduce::Row),
         ..PLAIN
     },
@@ -241,6 +241,24 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "sggdn",
+        doc: "recurrence and norm of gated DeltaNet add by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::GdnRecur, Role::GdnNormOut])),
+        ..PLAIN
+    },
+    Flag {
+        name: "sgmoe",
+        doc: "moe_router_topk finds and adds by subgroup",
+        default: sg_default,
+        needs: &["sg"],
+        follows: Some("sg"),
+        selects: |v| on_if(is_subgroup(v, &[Role::MoeRouterTopk])),
+        ..PLAIN
+    },
+    Flag {
         name: "matmul",
         doc: "rows of a workgroup of int4_matmul: one (scalar), or with sg four (tiled) or eight \
               (tiled8) that share their activations",
@@ -254,7 +272,7 @@ pub const FLAGS: &[Flag] = &[
                 Tile::Two | Tile::Four => 1,
                 Tile::Eight => 2,
             };
-            is_subgroup(v, &[Role::Int4Matmul]).then_some(named(MATMUL, at))
+            is_subgroup(v, PRODUCTS).then_some(named(MATMUL, at))
         },
         ..PLAIN
     },
@@ -292,6 +310,23 @@ pub const FLAGS: &[Flag] = &[
               1024 == 0, of 8 bits K % 512 == 0",
         excludes: &["rowwise", "vec4aff"],
         selects: |v| on_if(is_matmul_load(v, Load::Vec4) && is_affine(v)),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4moe",
+        doc: "products with the matrices of experts and of their router load two words at once; \
+              needs K % 512 == 0, of 8 bits K % 256 == 0",
+        excludes: &["rowwise"],
+        selects: |v| {
+            let experts = matches!(v.role, Role::Int4MatmulMoe | Role::MoeRouterLogits);
+            on_if(experts && v.load == Load::Vec2)
+        },
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4gdn",
+        doc: "the recurrence of gated DeltaNet loads and stores four elements of its state at once",
+        selects: |v| on_if(v.role == Role::GdnRecur && v.load == Load::Vec4),
         ..PLAIN
     },
     Flag {
@@ -341,6 +376,15 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "gdnscan",
+        doc: "the recurrence of gated DeltaNet takes eight tokens of a chunk at once, not one after \
+              the other (prefill); needs chunk",
+        needs: &["chunk"],
+        selects: |v| on_if(v.role == Role::GdnRecur && v.is_batched()),
+        metric: Metric::Prefill,
+        ..PLAIN
+    },
+    Flag {
         name: "reuse",
         doc: "a prompt that begins as the tokens in the KV cache runs only what is new in it",
         default: |_| Value::On,
@@ -382,6 +426,8 @@ pub const FLAGS: &[Flag] = &[
     },
 ];
 
+/// The products.
+const PRODUCTS: &[Role] = &[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRouterLogits];
 /// The fused projections.
 const PROJECTIONS: &[Role] = &[Role::QkvFused, Role::QkvFusedScratch];
 /// Values of `matmul`.

@@ -5,7 +5,9 @@
 
 mod cache;
 mod chunk;
+mod delta_net;
 mod dispatch;
+mod experts;
 mod sampling;
 mod weights;
 
@@ -14,7 +16,7 @@ use crate::{
     features::Features,
     flag::{FLAGS, Flag, Metric, Settings},
     kv::{self, KvFormat},
-    models::{Family, ModelSpec, Tensor},
+    models::{Mixer, ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
     variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
@@ -80,14 +82,6 @@ pub struct PlanTotals {
 /// Why no plan can be made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The family needs roles that this workbench does not have.
-    #[error("{model}: no dispatch plan yet for this architecture; {needs}")]
-    Unsupported {
-        /// The model's id.
-        model: String,
-        /// What is missing.
-        needs: &'static str,
-    },
     /// A flag was chosen that can select nothing.
     #[error("flag {flag} cannot be used with {model}: {reasons}")]
     Impossible {
@@ -134,24 +128,14 @@ impl Plan {
     /// Builds the plan of one token.
     ///
     /// # Errors
-    /// When the family is not supported, an explicit choice selects nothing, or
-    /// the adapter lacks what every variant of a role needs.
+    /// When an explicit choice selects nothing, or the adapter lacks what every variant
+    /// of a role needs.
     pub fn build(
         spec: &ModelSpec,
         settings: &Settings,
         features: &Features,
         phase: Phase,
     ) -> Result<Self, PlanError> {
-        match spec.family {
-            Family::Llama | Family::Phi3 | Family::Qwen3 => {}
-            Family::Qwen35 => return Err(unsupported(spec, "it needs the gated-DeltaNet roles")),
-            Family::Qwen36Moe => {
-                return Err(unsupported(
-                    spec,
-                    "it needs the gated-DeltaNet and expert roles",
-                ));
-            }
-        }
         let chunk = settings.get("chunk").count() as usize;
         let tokens = phase.tokens();
         if tokens == 0 || tokens > chunk.max(1) {
@@ -262,13 +246,6 @@ pub const fn fold(groups: usize, max_per_dimension: u32) -> [u32; 3] {
     [groups.div_ceil(z) as u32, 1, z as u32]
 }
 
-fn unsupported(spec: &ModelSpec, needs: &'static str) -> PlanError {
-    PlanError::Unsupported {
-        model: spec.id.clone(),
-        needs,
-    }
-}
-
 struct Builder<'a> {
     spec: &'a ModelSpec,
     settings: &'a Settings,
@@ -298,23 +275,24 @@ impl Builder<'_> {
         self.embedding()?;
         self.rms_norm()?;
         for layer in 0..self.spec.num_hidden_layers {
-            self.qkv(layer, phase)?;
-            if self.in_chunks {
-                self.attention_prefill(layer)?;
-            } else {
-                self.attention(layer, splits)?;
+            match self.spec.mixer(layer) {
+                Mixer::Attention => self.attend(layer, phase, splits)?,
+                Mixer::DeltaNet => self.delta_net(layer)?,
             }
-            self.matmul(
-                Some(layer),
-                Tensor::O,
-                Activation::Attention,
-                Activation::Delta,
-            )?;
             let next = match layer + 1 {
                 next if next == self.spec.num_hidden_layers => (None, Tensor::FinalNorm),
                 next => (Some(next), Tensor::InputNorm),
             };
-            if phase == Phase::Decode && self.settings.get("fuseprologue").is_on() {
+            let fuseprologue = phase == Phase::Decode && self.settings.get("fuseprologue").is_on();
+            if self.spec.experts.is_some() {
+                if fuseprologue {
+                    self.refuse("fuseprologue", "experts have no fused feed-forward layer");
+                }
+                let post = (Some(layer), Tensor::PostNorm);
+                self.norm(Role::AddNorm, layer, post, &mut residual)?;
+                self.experts(layer)?;
+                self.norm(Role::AddNorm, layer, next, &mut residual)?;
+            } else if fuseprologue {
                 self.fused_ffn(layer, Some(residual))?;
                 self.down(layer, Activation::FfnDelta)?;
                 self.norm(Role::Add3Norm, layer, next, &mut residual)?;
@@ -339,32 +317,56 @@ impl Builder<'_> {
         Ok(())
     }
 
+    fn refuse(&mut self, flag: &'static str, reason: &str) {
+        self.refusals.entry(flag).or_default().push(reason.into());
+    }
+
+    /// From the norm to the output projection of attention.
+    fn attend(&mut self, layer: usize, phase: Phase, splits: usize) -> Result<(), PlanError> {
+        self.qkv(layer, phase)?;
+        if self.in_chunks {
+            self.attention_prefill(layer)?;
+        } else {
+            self.attention(layer, splits)?;
+        }
+        if self.spec.attn_output_gate {
+            self.attn_gate(layer)?;
+        }
+        let (input, output) = (Activation::Attention, Activation::Delta);
+        self.matmul(Some(layer), Tensor::O, input, output)
+    }
+
     /// From the norm to rotated queries, and keys and values in their pages.
     /// A norm of heads between projection and rotation takes the place of
     /// `qkv_fused`.
     fn qkv(&mut self, layer: usize, phase: Phase) -> Result<(), PlanError> {
         let qk_norm = self.spec.qk_norm();
-        let fuseqk = self.settings.get("fuseqk").is_on();
+        let gated = self.spec.attn_output_gate;
+        let mut fuseqk = self.settings.get("fuseqk").is_on();
         if fuseqk && !qk_norm {
-            self.refusals
-                .entry("fuseqk")
-                .or_default()
-                .push("the model has no QK-norm".into());
+            self.refuse("fuseqk", "the model has no QK-norm");
+        }
+        if fuseqk && gated {
+            self.refuse("fuseqk", "gates stand between the heads of queries");
+            fuseqk = false;
         }
         let kv = self.settings.kv_format();
-        if phase == Phase::Decode && !qk_norm {
+        if phase == Phase::Decode && !qk_norm && !gated {
             self.qkv_fused(layer)?;
             return match kv {
                 KvFormat::Plain => Ok(()),
                 KvFormat::Int8 => self.kv_quantize_int8(layer),
             };
         }
-        self.matmul(
-            Some(layer),
-            Tensor::Qkv,
-            Activation::Normed,
-            Activation::Qkv,
-        )?;
+        let projected = if gated {
+            Activation::CAttn
+        } else {
+            Activation::Qkv
+        };
+        self.matmul(Some(layer), Tensor::Qkv, Activation::Normed, projected)?;
+        if gated {
+            self.gated_qkv_split(layer)?;
+        }
         if phase == Phase::Decode && fuseqk {
             return self.qk_norm_rope_append(layer);
         }
@@ -420,6 +422,7 @@ impl Builder<'_> {
                 &[Batch::Four, Batch::Dynamic]
             }
             (Role::Int4Matmul | Role::FusedFfn, true, _) => &[Batch::Dynamic],
+            (Role::GdnRecur, true, _) => &[Batch::Dynamic, Batch::One],
             _ => &[Batch::One],
         }
     }
@@ -634,6 +637,8 @@ impl Builder<'_> {
         let site = match tensor {
             Tensor::Qkv => "qkv",
             Tensor::O => "o",
+            Tensor::GdnProj => "in_proj",
+            Tensor::GdnOut => "out_proj",
             Tensor::Down => "down",
             Tensor::GateUp => "gate_up",
             Tensor::Embedding | Tensor::LmHead => "lm_head",
@@ -641,7 +646,15 @@ impl Builder<'_> {
             | Tensor::QNorm
             | Tensor::KNorm
             | Tensor::PostNorm
-            | Tensor::FinalNorm => panic!("{tensor:?} is not multiplied on its own"),
+            | Tensor::FinalNorm
+            | Tensor::GdnConv
+            | Tensor::GdnALog
+            | Tensor::GdnDtBias
+            | Tensor::GdnNorm
+            | Tensor::Router
+            | Tensor::ExpertGate
+            | Tensor::ExpertUp
+            | Tensor::ExpertDown => panic!("{tensor:?} is not multiplied on its own"),
         };
         let label = match layer {
             Some(layer) => format!("layers.{layer}.{site}"),

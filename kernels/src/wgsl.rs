@@ -32,6 +32,13 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::QkNorm => Some(source!("qk_norm.wgsl")),
         Role::QkNormRopeAppend => Some(source!("qk_norm_rope_append.wgsl")),
         Role::AttentionCombine => Some(source!("attention_combine.wgsl")),
+        Role::GatedQkvSplit => Some(source!("gated_qkv_split.wgsl")),
+        Role::AttnGate => Some(source!("attn_gate.wgsl")),
+        Role::GdnConv => Some(source!("gdn_conv.wgsl")),
+        Role::GdnConvSeq => Some(source!("gdn_conv_seq.wgsl")),
+        Role::GdnConvCommit => Some(source!("gdn_conv_commit.wgsl")),
+        Role::GdnGates => Some(source!("gdn_gates.wgsl")),
+        Role::MoeCombine => Some(source!("moe_combine.wgsl")),
         Role::SampleReduce => Some(source!("sample_reduce.wgsl")),
         Role::SampleSelect => Some(source!("sample_select.wgsl")),
         Role::Embedding
@@ -48,6 +55,10 @@ pub const fn body(role: Role) -> Option<Source> {
         | Role::FusedFfnPrologue
         | Role::AddNorm
         | Role::Add3Norm
+        | Role::GdnRecur
+        | Role::GdnNormOut
+        | Role::MoeRouterLogits
+        | Role::MoeRouterTopk
         | Role::Argmax => None,
     }
 }
@@ -64,6 +75,17 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::Add3Norm
         | Role::KvAppend
         | Role::QkNorm
+        | Role::GatedQkvSplit
+        | Role::AttnGate
+        | Role::GdnConv
+        | Role::GdnConvSeq
+        | Role::GdnConvCommit
+        | Role::GdnGates
+        | Role::GdnRecur
+        | Role::GdnNormOut
+        | Role::MoeRouterLogits
+        | Role::MoeRouterTopk
+        | Role::MoeCombine
         | Role::Argmax
         | Role::SampleReduce
         | Role::SampleSelect

@@ -336,6 +336,22 @@ pub fn silu_mul_error(g: f64, g_error: f64, u: f64, u_error: f64) -> f64 {
     product + U * (silu * u.abs() + product)
 }
 
+/// `1 / (1 + e^-x)`.
+pub fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Error in f32 of `1 / (1 + exp(-x))` for an exact `x`, likewise: the exponential's
+/// relative error weighted with its share of the denominator, one addition and one
+/// division; all of it where `exp(-x)` may exceed f32.
+pub fn sigmoid_error(x: f64) -> f64 {
+    if x < EXP_OVERFLOWS {
+        return sigmoid(x);
+    }
+    let denominator = exp_relative(x) / (1.0 + x.exp()) + U;
+    sigmoid(x) * ((1.0 + DIVISION) / (1.0 - denominator) - 1.0)
+}
+
 /// `g / (1 + e^-g)`.
 pub fn silu(g: f64) -> f64 {
     g / (1.0 + (-g).exp())

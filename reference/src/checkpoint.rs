@@ -3,7 +3,7 @@
 use crate::matrix::{Matrix, Packed};
 use half::f16;
 use kernels::{
-    models::{Family, ModelSpec, Shape, SpecError, Tensor},
+    models::{ModelSpec, Shape, SpecError, Tensor},
     quant::QuantFormat,
 };
 use rayon::prelude::*;
@@ -52,6 +52,8 @@ pub enum Stored {
     Matrix(Packed),
     /// An f16 vector.
     Vector(Vec<f16>),
+    /// A vector that stays in f32.
+    Floats(Vec<f32>),
 }
 
 /// Address of a parameter: its layer, if it has one, and its kind.
@@ -66,14 +68,6 @@ pub enum CheckpointError {
     /// The model itself is impossible.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// Not a family whose parameters are known.
-    #[error("model {model}: family {family:?} cannot be loaded yet; supported: Llama, Phi3, Qwen3")]
-    Family {
-        /// The model's id.
-        model: String,
-        /// Its family.
-        family: Family,
-    },
     /// A parameter that the model needs is absent.
     #[error("parameter {name} is missing; expected {expected}")]
     Missing {
@@ -111,21 +105,6 @@ pub struct Checkpoint {
     tensors: BTreeMap<Key, Stored>,
 }
 
-/// Refuses models whose parameters this version does not know.
-///
-/// # Errors
-/// [`CheckpointError::Spec`] or [`CheckpointError::Family`].
-pub fn supported(spec: &ModelSpec) -> Result<(), CheckpointError> {
-    spec.validate()?;
-    match spec.family {
-        Family::Llama | Family::Phi3 | Family::Qwen3 => Ok(()),
-        Family::Qwen35 | Family::Qwen36Moe => Err(CheckpointError::Family {
-            model: spec.id.clone(),
-            family: spec.family,
-        }),
-    }
-}
-
 impl Checkpoint {
     /// Checks that `tensors` are exactly the model's parameters. An empty
     /// `provenance.sha256` is filled with the payload's.
@@ -137,7 +116,7 @@ impl Checkpoint {
         mut provenance: Provenance,
         tensors: impl IntoIterator<Item = (Key, Stored)>,
     ) -> Result<Self, CheckpointError> {
-        supported(&spec)?;
+        spec.validate()?;
         let mut given = BTreeMap::new();
         for (key, stored) in tensors {
             if given.insert(key, stored).is_some() {
@@ -182,6 +161,25 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// The model's first `layers` layers, with its head behind them.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn truncated(mut self, layers: usize) -> Result<Self, CheckpointError> {
+        let spec = self.spec.truncated(layers);
+        spec.validate()?;
+        if spec.num_hidden_layers < self.spec.num_hidden_layers {
+            let (kept, all) = (spec.num_hidden_layers, self.spec.num_hidden_layers);
+            self.provenance
+                .notes
+                .push(format!("the first {kept} of {all} layers"));
+            self.tensors
+                .retain(|(layer, _), _| layer.is_none_or(|layer| layer < kept));
+        }
+        self.spec = spec;
+        Ok(self)
+    }
+
     /// The model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
@@ -200,7 +198,7 @@ impl Checkpoint {
     pub fn matrix(&self, layer: Option<usize>, tensor: Tensor) -> Matrix<'_> {
         match self.stored(layer, tensor) {
             Stored::Matrix(matrix) => matrix.matrix(),
-            Stored::Vector(_) => panic!("{tensor:?} is a vector"),
+            Stored::Vector(_) | Stored::Floats(_) => panic!("{tensor:?} is a vector"),
         }
     }
 
@@ -212,6 +210,18 @@ impl Checkpoint {
         match self.stored(layer, tensor) {
             Stored::Vector(values) => values,
             Stored::Matrix(_) => panic!("{tensor:?} is a matrix"),
+            Stored::Floats(_) => panic!("{tensor:?} is in f32"),
+        }
+    }
+
+    /// A vector of `spec.tensors()` that stays in f32.
+    ///
+    /// # Panics
+    /// As [`Self::vector`].
+    pub fn floats(&self, layer: Option<usize>, tensor: Tensor) -> &[f32] {
+        match self.stored(layer, tensor) {
+            Stored::Floats(values) => values,
+            Stored::Matrix(_) | Stored::Vector(_) => panic!("{tensor:?} is not in f32"),
         }
     }
 
@@ -231,6 +241,7 @@ impl Checkpoint {
         let bytes = |stored: &Stored| match stored {
             Stored::Matrix(matrix) => matrix.matrix().bytes(),
             Stored::Vector(values) => 2 * values.len() as u64,
+            Stored::Floats(values) => 4 * values.len() as u64,
         };
         self.tensors.values().map(bytes).sum()
     }
@@ -255,6 +266,9 @@ impl Checkpoint {
                     }
                     Stored::Vector(values) => {
                         hash.update(bytemuck::cast_slice::<f16, u8>(values));
+                    }
+                    Stored::Floats(values) => {
+                        hash.update(bytemuck::cast_slice::<f32, u8>(values));
                     }
                 }
                 let name = self.spec.param_name(layer, tensor);
@@ -296,9 +310,8 @@ fn fits(stored: &Stored, expected: Shape, format: QuantFormat) -> bool {
                 && matrix.matrix().check().is_ok()
         }
         (Stored::Vector(values), Shape::Vector { len }) => values.len() == len,
-        (Stored::Matrix(_), Shape::Vector { .. }) | (Stored::Vector(_), Shape::Matrix { .. }) => {
-            false
-        }
+        (Stored::Floats(values), Shape::Floats { len }) => values.len() == len,
+        (Stored::Matrix(_) | Stored::Vector(_) | Stored::Floats(_), _) => false,
     }
 }
 
@@ -307,6 +320,7 @@ pub(crate) fn describe(shape: Shape) -> String {
     match shape {
         Shape::Matrix { rows, k } => format!("a matrix [{rows}, {k}]"),
         Shape::Vector { len } => format!("a vector [{len}]"),
+        Shape::Floats { len } => format!("a vector [{len}] in f32"),
     }
 }
 
@@ -314,7 +328,7 @@ pub(crate) fn describe(shape: Shape) -> String {
 fn describe_in(shape: Shape, format: QuantFormat) -> String {
     match shape {
         Shape::Matrix { .. } => format!("{} in {format}", describe(shape)),
-        Shape::Vector { .. } => describe(shape),
+        Shape::Vector { .. } | Shape::Floats { .. } => describe(shape),
     }
 }
 
@@ -330,6 +344,7 @@ fn describe_stored(stored: &Stored) -> String {
             }
         },
         Stored::Vector(values) => format!("a vector [{}]", values.len()),
+        Stored::Floats(values) => format!("a vector [{}] in f32", values.len()),
     }
 }
 
@@ -344,6 +359,10 @@ impl crate::forward::Weights for Checkpoint {
 
     fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16] {
         self.vector(layer, tensor)
+    }
+
+    fn floats(&self, layer: Option<usize>, tensor: Tensor) -> &[f32] {
+        self.floats(layer, tensor)
     }
 }
 
@@ -416,6 +435,7 @@ mod tests {
                 .map(|&(_, t)| match checkpoint.spec().shape(t) {
                     Shape::Matrix { rows, k } => (rows * k / 32 * 18) as u64,
                     Shape::Vector { len } => 2 * len as u64,
+                    Shape::Floats { len } => 4 * len as u64,
                 })
                 .sum::<u64>(),
             "18 bytes a group"

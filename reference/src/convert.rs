@@ -250,7 +250,9 @@ pub fn quantise(
         input: model.input(),
         cause,
     };
-    crate::checkpoint::supported(&spec).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     let (done, total) = (AtomicU64::new(0), spec.parameters());
     let advance = |weights: usize| {
         let weights = weights as u64;
@@ -268,6 +270,12 @@ pub fn quantise(
                     return Err(weight_error(model, &spec, key, (0, i), values[i]));
                 }
                 Stored::Vector(halves)
+            }
+            Shape::Floats { len } => {
+                let mut values = vec![0.0; len];
+                model.rows(key, 0..1, &mut values)?;
+                advance(len);
+                Stored::Floats(values)
             }
         };
         Ok((key, stored))

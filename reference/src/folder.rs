@@ -6,7 +6,7 @@ mod verify;
 
 pub use verify::{Verification, Verify};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Progress, supported};
+use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
 use crate::{mlc, mlx};
 use fields::Fields;
 use kernels::models::ModelSpec;
@@ -213,7 +213,8 @@ pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
     } else {
         mlx::configured(&fields, dir, MAX_LAYERS)?
     };
-    supported(&spec).map_err(|cause| FolderError::Checkpoint {
+    let valid = spec.validate().map_err(CheckpointError::from);
+    valid.map_err(|cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
     })?;

@@ -1,16 +1,22 @@
 //! The whole forward pass: embedding to logits, with its own KV cache.
 
+mod delta_net;
+mod experts;
+
 use crate::numerics::decode;
 use crate::roles::attention::AttentionShape;
 use crate::roles::qk_norm_rope_append::{self, HeadNorm};
 use crate::roles::qkv_fused::{self, Qkv, QkvShape};
 use crate::roles::rope::Rope;
 use crate::roles::{
-    RoleError, add_norm, argmax, attention, embedding, kv_quantize_int8, rms_norm, silu_mul,
+    RoleError, add_norm, argmax, attention, attn_gate, embedding, gated_qkv_split,
+    kv_quantize_int8, rms_norm, silu_mul,
 };
 use crate::{Matrix, Numerics};
+use delta_net::LayerState;
+use experts::Mixture;
 use half::f16;
-use kernels::models::Family;
+use kernels::models::Mixer;
 use kernels::{ModelSpec, Tensor, kv::KvFormat};
 use rayon::prelude::*;
 
@@ -18,7 +24,7 @@ use rayon::prelude::*;
 const CHUNK: usize = 64;
 
 /// A model's weights, as a checkpoint or a generator holds them.
-pub trait Weights {
+pub trait Weights: Sync {
     /// The model's constants.
     fn spec(&self) -> &ModelSpec;
 
@@ -28,19 +34,14 @@ pub trait Weights {
 
     /// An f16 vector, likewise.
     fn vector(&self, layer: Option<usize>, tensor: Tensor) -> &[f16];
+
+    /// A vector that stays in f32, likewise.
+    fn floats(&self, layer: Option<usize>, tensor: Tensor) -> &[f32];
 }
 
 /// Why a forward pass could not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// The model has layers that this reference does not know.
-    #[error("model {model}: the reference runs llama, phi3 and qwen3 layers, not {family:?}")]
-    Family {
-        /// The model's id.
-        model: String,
-        /// Its family.
-        family: Family,
-    },
     /// The KV cache is full.
     #[error("{needed} positions are more than the {max} that the model's pages hold")]
     Context {
@@ -90,7 +91,9 @@ pub enum TraceRows {
 /// (rotated, as cached), `attention`, `mixer_out` (after the output
 /// projection), `post_attn_residual`, `post_attn_norm`, `ffn_act` (silu(gate) *
 /// up), `ffn_out` (after the down projection), `out` (the residual); then
-/// `final_norm`. With [`Numerics::Faithful`] they are as stored.
+/// `final_norm`. A layer of gated DeltaNet has `recurrent` (what its output projection
+/// reads) in place of `q` to `attention`; one with experts also `router_logits` and
+/// `shared_gate_logit`, and its `ffn_act` is that of all slots. With [`Numerics::Faithful`] they are as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     rows: TraceRows,
@@ -150,35 +153,28 @@ pub struct Forward<'a, W: ?Sized> {
     kv: KvFormat,
     rope: Rope,
     cache: Vec<LayerCache>,
+    states: Vec<LayerState>,
+    /// The tokens fed, of a model whose state cannot be cut back.
+    fed: Vec<u32>,
     len: usize,
     logits: Option<Vec<f64>>,
 }
 
 impl<'a, W: Weights + ?Sized> Forward<'a, W> {
     /// A pass over `weights` with an empty cache.
-    ///
-    /// # Errors
-    /// When the model's family has layers that this reference does not know.
-    pub fn new(weights: &'a W, numerics: Numerics) -> Result<Self, ForwardError> {
+    pub fn new(weights: &'a W, numerics: Numerics) -> Self {
         let spec = weights.spec();
-        match spec.family {
-            Family::Llama | Family::Phi3 | Family::Qwen3 => {}
-            family @ (Family::Qwen35 | Family::Qwen36Moe) => {
-                return Err(ForwardError::Family {
-                    model: spec.id.clone(),
-                    family,
-                });
-            }
-        }
-        Ok(Self {
+        Self {
             weights,
             numerics,
             kv: KvFormat::Plain,
             rope: Rope::of(spec),
             cache: vec![LayerCache::default(); spec.num_hidden_layers],
+            states: vec![LayerState::new(spec); spec.num_hidden_layers],
+            fed: Vec::new(),
             len: 0,
             logits: None,
-        })
+        }
     }
 
     /// The same pass, with keys and values cached in this format: an int8 cache
@@ -219,11 +215,26 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         self.truncate(0);
     }
 
-    /// Forgets all positions from `len` on, and the logits.
+    /// Forgets all positions from `len` on, and the logits. A state cannot be cut back,
+    /// so a model that has one feeds the positions before again.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        let len = self.len.min(len);
+        if self.weights.spec().delta_net.is_some() && len < self.len {
+            let again: Vec<u32> = self.fed.drain(..).take(len).collect();
+            self.cut(0);
+            self.states.iter_mut().for_each(LayerState::forget);
+            if !again.is_empty() {
+                let fed = self.feed(&again, None, |_, _| ());
+                fed.expect("these tokens were fed before");
+            }
+        }
+        self.cut(len);
+    }
+
+    fn cut(&mut self, len: usize) {
+        self.len = len;
         self.logits = None;
-        let elements = self.len * self.weights.spec().kv_dim();
+        let elements = len * self.weights.spec().kv_dim();
         for layer in &mut self.cache {
             layer.k.truncate(elements);
             layer.v.truncate(elements);
@@ -333,6 +344,9 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             let normed = self.layers(chunk.to_vec(), &mut trace);
             sink(self, normed);
         }
+        if spec.delta_net.is_some() {
+            self.fed.extend_from_slice(tokens);
+        }
         Ok(())
     }
 
@@ -364,22 +378,50 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             };
             record("input_norm", &normed);
 
-            let Qkv { q, k, v } = self.qkv(layer, &normed);
-            record("q", &q);
-            record("k", &k);
-            record("v", &v);
-            let mixed = self.attend(layer, &q, &k, &v);
-            record("attention", &mixed);
-            let mixer_out = self.matmul(Some(layer), Tensor::O, &mixed);
+            let mixer_out = match self.weights.spec().mixer(layer) {
+                Mixer::Attention => {
+                    let (Qkv { q, k, v }, gates) = self.qkv(layer, &normed);
+                    record("q", &q);
+                    record("k", &k);
+                    record("v", &v);
+                    let mixed = self.attend(layer, &q, &k, &v);
+                    let mixed = self.gated(mixed, &gates);
+                    record("attention", &mixed);
+                    self.matmul(Some(layer), Tensor::O, &mixed)
+                }
+                Mixer::DeltaNet => {
+                    let mixed = self.delta_net(layer, &normed);
+                    record("recurrent", &mixed);
+                    self.matmul(Some(layer), Tensor::GdnOut, &mixed)
+                }
+            };
             record("mixer_out", &mixer_out);
 
             (residual, normed) = self.add_norm(at(Tensor::PostNorm), &mixer_out, &residual);
             record("post_attn_residual", &residual);
             record("post_attn_norm", &normed);
 
-            let activated = self.ffn(layer, &normed);
-            record("ffn_act", &activated);
-            let ffn_out = self.matmul(Some(layer), Tensor::Down, &activated);
+            let ffn_out = if let Some(experts) = self.weights.spec().experts {
+                let Mixture {
+                    logits,
+                    activated,
+                    out,
+                } = self.experts(layer, &normed);
+                let part = |range: std::ops::RangeFrom<usize>, len: usize| -> Vec<Vec<f64>> {
+                    let rows = logits.iter().map(|row| row[range.clone()][..len].to_vec());
+                    rows.collect()
+                };
+                record("router_logits", &part(0.., experts.num_experts));
+                if experts.shared_expert {
+                    record("shared_gate_logit", &part(experts.num_experts.., 1));
+                }
+                record("ffn_act", &activated);
+                out
+            } else {
+                let activated = self.ffn(layer, &normed);
+                record("ffn_act", &activated);
+                self.matmul(Some(layer), Tensor::Down, &activated)
+            };
             record("ffn_out", &ffn_out);
 
             let next = if layer + 1 < layers {
@@ -395,12 +437,13 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         normed
     }
 
-    /// Rotated queries and keys, and values, as stored; `[tokens][..]` each.
+    /// Rotated queries and keys, and values, as stored; `[tokens][..]` each. With them
+    /// the gates of the output, where the model has any.
     ///
     /// Without QK-norm this is the fused kernel: one store, after the
     /// rotation. With it, the projection is stored first and norm and rotation
     /// follow in one kernel (`qk_norm_rope_append`).
-    fn qkv(&self, layer: usize, normed: &[Vec<f64>]) -> Qkv<Vec<Vec<f64>>> {
+    fn qkv(&self, layer: usize, normed: &[Vec<f64>]) -> (Qkv<Vec<Vec<f64>>>, Vec<Vec<f64>>) {
         let spec = self.weights.spec();
         let shape = QkvShape::of(spec);
         let eps = spec.rms_norm_eps;
@@ -412,8 +455,14 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             .matrix(Some(layer), Tensor::Qkv)
             .matmul(&borrow(normed));
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, qkv) in projected.into_iter().enumerate() {
+        let mut gates = Vec::new();
+        for (i, mut qkv) in projected.into_iter().enumerate() {
             let position = self.len + i;
+            if spec.attn_output_gate {
+                let split = gated_qkv_split::compute(&self.numerics.store_all(qkv), spec);
+                qkv = split.qkv;
+                gates.push(split.gate);
+            }
             let rotated = match &gammas {
                 Some([q_gamma, k_gamma]) => {
                     let norm = HeadNorm {
@@ -430,7 +479,17 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             k.push(self.numerics.store_all(rotated.k));
             v.push(self.numerics.store_all(rotated.v));
         }
-        Qkv { q, k, v }
+        (Qkv { q, k, v }, gates)
+    }
+
+    /// Attention's outputs times their gates; as they are where there are none.
+    fn gated(&self, mixed: Vec<Vec<f64>>, gates: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        if gates.is_empty() {
+            return mixed;
+        }
+        let rows = mixed.iter().zip(gates);
+        rows.map(|(x, gate)| self.numerics.store_all(attn_gate::compute(x, gate)))
+            .collect()
     }
 
     /// Caches `k` and `v` and attends to everything up to each token's own

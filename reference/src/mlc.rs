@@ -12,10 +12,9 @@ mod index;
 mod write;
 
 pub use write::write;
-pub(crate) use write::write_files;
-pub(crate) use write::write_scaling;
+pub(crate) use write::{write_files, write_layers, write_scaling};
 
-use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance, supported};
+use crate::checkpoint::{self, Checkpoint, CheckpointError, Container, Progress, Provenance};
 use crate::folder::{
     self, FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
 };
@@ -63,10 +62,15 @@ pub fn read_with(
         dir: dir.to_owned(),
         cause,
     };
-    supported(&spec).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     let wanted = index.match_parameters(&spec)?;
     let mut parts = index.read_shards(dir, verification, progress)?;
-    let mut take = |name: Option<String>| name.and_then(|name| parts.remove(&name));
+    let mut take = |names: Vec<String>| {
+        let taken: Vec<Part> = names.iter().filter_map(|n| parts.remove(n)).collect();
+        Part::joined(taken)
+    };
     let mut tensors = Vec::new();
     for (key, names) in wanted {
         let stored = match (spec.shape(key.1), take(names.main), take(names.scale)) {
@@ -89,7 +93,10 @@ pub fn read_with(
             (Shape::Vector { .. }, Some(Part::Half(values)), None) => {
                 checkpoint::Stored::Vector(values)
             }
-            (Shape::Matrix { .. } | Shape::Vector { .. }, _, _) => continue,
+            (Shape::Floats { .. }, Some(Part::Wide(values)), None) => {
+                checkpoint::Stored::Floats(values)
+            }
+            (Shape::Matrix { .. } | Shape::Vector { .. } | Shape::Floats { .. }, _, _) => continue,
         };
         tensors.push((key, stored));
     }
@@ -125,10 +132,12 @@ pub(crate) fn described(
     let records = index.stored();
     let spec = config::spec(&fields, dir, records.len());
     let whole = spec.and_then(|spec| {
-        supported(&spec).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
         index.match_parameters(&spec)?;
         index.check_files(dir)?;
         Ok(spec)
@@ -156,15 +165,23 @@ pub(crate) fn lacks_weights(dir: &Path) -> Option<String> {
 pub(crate) fn expected(spec: &ModelSpec) -> BTreeMap<String, (u64, Option<u64>)> {
     let mut all = BTreeMap::new();
     for (layer, tensor) in spec.tensors() {
-        let name = spec.param_name(layer, tensor);
-        match spec.shape(tensor) {
-            Shape::Vector { len } => drop(all.insert(name, (1, Some(len as u64)))),
-            Shape::Matrix { rows, k } => {
-                let words = spec.format.words_per_row(k) as u64;
-                let groups = spec.format.scales_per_row(k) as u64;
-                let rows = rows as u64;
-                all.insert(format!("{name}.q_weight"), (rows, Some(words)));
-                all.insert(format!("{name}.q_scale"), (rows, Some(groups)));
+        for (name, rows) in spec.param_parts(layer, tensor) {
+            match spec.shape(tensor) {
+                Shape::Vector { len } | Shape::Floats { len } => {
+                    let shape = write::vector_shape(spec, tensor, len);
+                    let (rows, columns) = match shape[..] {
+                        [channels, 1, taps] => (channels, taps),
+                        _ => (1, len),
+                    };
+                    all.insert(name, (rows as u64, Some(columns as u64)));
+                }
+                Shape::Matrix { k, .. } => {
+                    let words = spec.format.words_per_row(k) as u64;
+                    let groups = spec.format.scales_per_row(k) as u64;
+                    let rows = rows as u64;
+                    all.insert(format!("{name}.q_weight"), (rows, Some(words)));
+                    all.insert(format!("{name}.q_scale"), (rows, Some(groups)));
+                }
             }
         }
     }

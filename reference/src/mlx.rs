@@ -14,7 +14,7 @@ pub(crate) use write::{SHARD_BYTES, write_files};
 pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{
-    Checkpoint, Container, Key, Progress, Provenance, Stored, describe, supported,
+    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe,
 };
 use crate::convert::{ConvertError, FloatModel};
 use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
@@ -22,11 +22,10 @@ use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
 use crate::mlc;
 use crate::tensors::{Dtype, INDEX, SINGLE, TensorFile, Tensors};
-use config::{Config, parts};
+use config::{Config, flattened, part_shape, parts, vector_name, vector_shape};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
 use rayon::prelude::*;
-use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ const VISION_PREFIX: &str = "vision_tower.";
 /// # Errors
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
-    let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let map = flattened(read_json(&dir.join(CONFIG))?);
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
@@ -61,7 +60,9 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
         dir: dir.to_owned(),
         cause,
     };
-    supported(&spec).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     refuse_unknown(&tensors, &spec)?;
     let keys = spec.tensors();
     let done = AtomicU64::new(0);
@@ -96,7 +97,7 @@ pub(crate) struct Described {
 
 /// Reads configuration and headers.
 pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
-    let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let map = flattened(read_json(&dir.join(CONFIG))?);
     let fields = Fields {
         file: dir.join(CONFIG),
         prefix: "",
@@ -117,10 +118,12 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             return Ok(FloatFolder::open(dir)?.spec);
         }
         let spec = Config::new(&fields)?.spec(dir, stored.len())?;
-        supported(&spec).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
         refuse_unknown(&tensors, &spec)?;
         for key in spec.tensors() {
             pieces(&tensors, &spec, key)?;
@@ -156,8 +159,14 @@ pub(crate) fn expected(spec: &ModelSpec, quantised: bool) -> BTreeMap<String, (u
         for (base, rows) in parts(spec, key) {
             let rows = rows as u64;
             match spec.shape(key.1) {
-                Shape::Vector { .. } => {
-                    all.insert(format!("{base}.weight"), (1, Some(rows)));
+                Shape::Vector { .. } | Shape::Floats { .. } => {
+                    let shape = vector_shape(spec, key.1, rows as usize);
+                    let (rows, columns) = match shape[..] {
+                        [channels, taps, 1] => (channels * taps, 1),
+                        _ => (1, shape[0]),
+                    };
+                    let name = vector_name(key.1, &base);
+                    all.insert(name, (rows as u64, Some(columns as u64)));
                 }
                 Shape::Matrix { k, .. } if !quantised => {
                     all.insert(format!("{base}.weight"), (rows, Some(k as u64)));
@@ -198,7 +207,7 @@ impl FloatFolder {
                 dir: dir.to_owned(),
             });
         }
-        let map = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+        let map = flattened(read_json(&dir.join(CONFIG))?);
         let fields = Fields {
             file: dir.join(CONFIG),
             prefix: "",
@@ -213,10 +222,17 @@ impl FloatFolder {
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;
-        supported(&spec).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
+        if spec.delta_net.is_some() || spec.experts.is_some() {
+            // Its norms are stored without the 1 that is added, its experts joined.
+            let expected = "a dense model: hybrids and experts are read quantised, as MLX has them";
+            return Err(fields.error("model_type", expected, map.get("model_type")));
+        }
         let folder = Self {
             dir: dir.to_owned(),
             spec,
@@ -228,7 +244,7 @@ impl FloatFolder {
             for (base, rows) in parts(&folder.spec, key) {
                 let shape = match shape {
                     Shape::Matrix { k, .. } => vec![rows, k],
-                    Shape::Vector { len } => vec![len],
+                    Shape::Vector { len } | Shape::Floats { len } => vec![len],
                 };
                 let tensor = folder.find(&base)?;
                 tensor.require(&shape, Dtype::FLOATS)?;
@@ -260,7 +276,7 @@ impl FloatModel for FloatFolder {
             let start = first;
             first += match self.spec.shape(key.1) {
                 Shape::Matrix { .. } => count,
-                Shape::Vector { .. } => 1,
+                Shape::Vector { .. } | Shape::Floats { .. } => 1,
             };
             let wanted = rows.start.max(start)..rows.end.min(first);
             if wanted.is_empty() {
@@ -301,7 +317,9 @@ fn refuse_unknown(tensors: &Tensors, spec: &ModelSpec) -> Result<(), FolderError
                         ["weight", "scales", "biases"].map(|part| format!("{base}.{part}")),
                     );
                 }
-                Shape::Vector { .. } => drop(known.insert(format!("{base}.weight"))),
+                Shape::Vector { .. } | Shape::Floats { .. } => {
+                    known.insert(vector_name(key.1, &base));
+                }
             }
         }
     }
@@ -349,20 +367,29 @@ fn pieces<'t>(
     let shape = spec.shape(tensor);
     let mut all = Vec::new();
     for (base, rows) in parts(spec, key) {
-        let mut add = |part, shape_of_part: &[usize], types: &[Dtype]| {
-            let file = find(tensors, &format!("{base}.{part}"), &describe(shape))?;
+        let mut add = |part, name: &str, shape_of_part: &[usize], types: &[Dtype]| {
+            let file = find(tensors, name, &describe(shape))?;
             file.require(shape_of_part, types)?;
             all.push(Piece { part, file });
             Ok(())
         };
         let Shape::Matrix { k, .. } = shape else {
-            add("weight", &[rows], Dtype::FLOATS)?;
+            let name = vector_name(tensor, &base);
+            add(
+                "weight",
+                &name,
+                &vector_shape(spec, tensor, rows),
+                Dtype::FLOATS,
+            )?;
             continue;
         };
         let format = spec.format_of(layer, tensor);
-        add("weight", &[rows, format.words_per_row(k)], &[Dtype::U32])?;
+        let of_width = |width| part_shape(spec, &base, rows, width);
+        let words = of_width(format.words_per_row(k));
+        add("weight", &format!("{base}.weight"), &words, &[Dtype::U32])?;
+        let scales = of_width(format.scales_per_row(k));
         for part in ["scales", "biases"] {
-            add(part, &[rows, format.scales_per_row(k)], Dtype::FLOATS)?;
+            add(part, &format!("{base}.{part}"), &scales, Dtype::FLOATS)?;
         }
     }
     Ok(all)
@@ -370,9 +397,15 @@ fn pieces<'t>(
 
 fn parameter(tensors: &Tensors, spec: &ModelSpec, key: Key) -> Result<Stored, FolderError> {
     let pieces = pieces(tensors, spec, key)?;
-    let Shape::Matrix { rows, k } = spec.shape(key.1) else {
+    let (rows, k) = match spec.shape(key.1) {
+        Shape::Matrix { rows, k } => (rows, k),
         // A vector is one tensor.
-        return Ok(Stored::Vector(pieces[0].file.halves()?));
+        Shape::Vector { .. } => return Ok(Stored::Vector(pieces[0].file.halves()?)),
+        Shape::Floats { len } => {
+            let mut values = vec![0.0; len];
+            pieces[0].file.floats(0, &mut values)?;
+            return Ok(Stored::Floats(values));
+        }
     };
     let (mut words, mut scales, mut biases) = (vec![], vec![], vec![]);
     for Piece { part, file } in pieces {

@@ -9,9 +9,7 @@
 //! `sqrt(2 layers)`. The residual thus stays near 1, far inside f16, and logits
 //! have a standard deviation of about 1.6 (measured on three models).
 
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Container, Key, Provenance, Stored, supported,
-};
+use crate::checkpoint::{Checkpoint, CheckpointError, Container, Key, Provenance, Stored};
 use crate::matrix::{Packed, ScaleValues};
 use half::f16;
 use kernels::models::{ModelSpec, Shape, Tensor};
@@ -30,9 +28,9 @@ const SCALE_FACTORS: usize = 256;
 /// "(synthetic weights)".
 ///
 /// # Errors
-/// When the model is impossible or of a family not yet supported.
+/// When the model is impossible.
 pub fn checkpoint(spec: &ModelSpec, seed: u64) -> Result<Checkpoint, CheckpointError> {
-    supported(spec)?;
+    spec.validate()?;
     let tensors: Vec<(Key, Stored)> = spec
         .tensors()
         .into_par_iter()
@@ -57,9 +55,24 @@ fn parameter(spec: &ModelSpec, seed: u64, (layer, tensor): Key) -> Stored {
         }
         Shape::Vector { len } => {
             let mut random = stream(seed, &name, 0);
-            // 0.75 to 1.25, exact in f16.
-            let gamma = |bits: u32| f16::from_f32(0.75 + (bits >> 24) as f32 / 512.0);
-            Stored::Vector((0..len).map(|_| gamma(random.next_u32())).collect())
+            // A gamma is 0.75 to 1.25, a tap -0.875 to 0.875, so that four give unit
+            // gain; both exact in f16.
+            let (least, step) = match tensor {
+                Tensor::GdnConv => (-0.875, 1.75 / 256.0),
+                _ => (0.75, 0.5 / 256.0),
+            };
+            let value = |bits: u32| f16::from_f32(least + (bits >> 24) as f32 * step);
+            Stored::Vector((0..len).map(|_| value(random.next_u32())).collect())
+        }
+        Shape::Floats { len } => {
+            let mut random = stream(seed, &name, 0);
+            // Decays from about 0.4 to 0.999 a token.
+            let (least, width) = match tensor {
+                Tensor::GdnALog => (-2.0, 3.0),
+                _ => (-5.0, 4.0),
+            };
+            let value = |bits: u32| least + (bits >> 8) as f32 / 16_777_216.0 * width;
+            Stored::Floats((0..len).map(|_| value(random.next_u32())).collect())
         }
     }
 }
@@ -168,14 +181,23 @@ fn scale_table(
     let rms = match tensor {
         Tensor::Embedding if !spec.tie_word_embeddings => 1.0,
         Tensor::Embedding | Tensor::LmHead => 1.5 * unit,
-        Tensor::Qkv | Tensor::GateUp => unit,
-        // Averaging over positions and silu(g) * u shrink what these read.
-        Tensor::O | Tensor::Down => 1.7 * unit * residual,
+        Tensor::Qkv
+        | Tensor::GateUp
+        | Tensor::GdnProj
+        | Tensor::Router
+        | Tensor::ExpertGate
+        | Tensor::ExpertUp => unit,
+        // Averaging over positions or experts and silu(g) * u shrink what these read.
+        Tensor::O | Tensor::Down | Tensor::GdnOut | Tensor::ExpertDown => 1.7 * unit * residual,
         Tensor::InputNorm
         | Tensor::QNorm
         | Tensor::KNorm
         | Tensor::PostNorm
-        | Tensor::FinalNorm => 1.0,
+        | Tensor::FinalNorm
+        | Tensor::GdnConv
+        | Tensor::GdnALog
+        | Tensor::GdnDtBias
+        | Tensor::GdnNorm => 1.0,
     };
     let code_rms = code_mean_square(format).sqrt();
     std::array::from_fn(|i| {

@@ -65,9 +65,19 @@ fn split(spec: &ModelSpec, layer: Option<usize>, tensor: Tensor) -> Vec<(String,
         | Tensor::PostNorm
         | Tensor::Down
         | Tensor::FinalNorm
-        | Tensor::LmHead => match spec.shape(tensor) {
+        | Tensor::LmHead
+        | Tensor::GdnProj
+        | Tensor::GdnConv
+        | Tensor::GdnALog
+        | Tensor::GdnDtBias
+        | Tensor::GdnNorm
+        | Tensor::GdnOut
+        | Tensor::Router
+        | Tensor::ExpertGate
+        | Tensor::ExpertUp
+        | Tensor::ExpertDown => match spec.shape(tensor) {
             Shape::Matrix { rows, .. } => vec![(name.to_owned(), rows)],
-            Shape::Vector { len } => vec![(name.to_owned(), len)],
+            Shape::Vector { len } | Shape::Floats { len } => vec![(name.to_owned(), len)],
         },
     }
 }

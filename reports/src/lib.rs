@@ -12,6 +12,7 @@ mod html;
 mod pages;
 mod peers;
 mod plot;
+pub mod porting;
 mod regenerate;
 mod svg;
 mod text;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use results::store::Store;
 
 use crate::pages::Pages;
-use crate::{ReportError, Result, ab, bench, claims, html, peers};
+use crate::{ReportError, Result, ab, bench, claims, html, peers, porting};
 
 /// The reports of a folder of records.
 #[derive(Debug, Default)]
@@ -84,6 +84,7 @@ pub fn reports(data: &Path, only: Option<&str>) -> Result<Reports> {
     if only.is_none() {
         let docs = [&bench::page(&store)?, &peers::page(&store)];
         made.pages.add("index.html", html::page(&store, &docs));
+        made.pages.add(porting::PAGE, porting::page());
         for (name, text) in docs.iter().flat_map(|doc| doc.files()) {
             made.pages.add(name, text);
         }

@@ -78,8 +78,8 @@ fn the_same_journal_gives_the_same_bytes() {
     let first = read("one");
     assert_eq!(
         first.0.len(),
-        8,
-        "a page and three pictures of the run, and three and one over all: {:?}",
+        9,
+        "a page and three pictures of the run, and four and one over all: {:?}",
         first.0
     );
     assert!(first == read("two"), "a second folder has other bytes");

@@ -178,6 +178,8 @@ pub fn sites(engine: &Engine<'_>, arm: &Arm, filter: &Filter) -> Result<Vec<Site
             | Buffer::KvPages { .. }
             | Buffer::KvCodes { .. }
             | Buffer::KvScales { .. }
+            | Buffer::GdnRing { .. }
+            | Buffer::GdnState { .. }
             | Buffer::State(_) => None,
         });
         sites.push(Site {

@@ -305,6 +305,7 @@ pub fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
         Role::Int4Matmul => spec.head_tensor(),
         Role::FusedFfn | Role::FusedFfnPrologue => Tensor::GateUp,
+        Role::MoeRouterLogits => Tensor::Router,
         Role::RmsNorm
         | Role::Attention
         | Role::AttentionSplitk
@@ -313,6 +314,16 @@ pub fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8
         | Role::Int4MatmulMoe
+        | Role::MoeRouterTopk
+        | Role::MoeCombine
+        | Role::GatedQkvSplit
+        | Role::AttnGate
+        | Role::GdnConv
+        | Role::GdnConvSeq
+        | Role::GdnConvCommit
+        | Role::GdnGates
+        | Role::GdnRecur
+        | Role::GdnNormOut
         | Role::SiluMul
         | Role::AddNorm
         | Role::Add3Norm

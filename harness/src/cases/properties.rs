@@ -3,6 +3,8 @@
 
 mod attention;
 mod cache;
+mod delta_net;
+mod experts;
 mod ffn;
 mod norms;
 mod sampling;
@@ -14,6 +16,11 @@ use self::attention::{
 use self::cache::{
     append_as_steps, every_head_dim, kv_append, kv_quantize_int8, quantise_as_steps,
 };
+pub(crate) use self::delta_net::of_net;
+use self::delta_net::{
+    attn_gate, gated_qkv_split, gdn_conv, gdn_gates, gdn_norm_out, gdn_recur, recur_as_steps,
+};
+use self::experts::{int4_matmul_moe, moe_combine, moe_router_logits, moe_router_topk};
 use self::ffn::{
     folded_ffn, folded_prologue, fused_ffn, fused_ffn_prologue, silu_mul, silu_mul_folds,
     silu_saturates,
@@ -27,7 +34,7 @@ use self::sampling::{
 use super::{
     bench::{Bench, Judged, model},
     data::{Kind, Values, WeightKind},
-    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, Slots, last_slot},
+    roles::{self as cases, Attended, Cache, Chunk, Int8Cache, last_slot},
 };
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kernels::{
@@ -199,6 +206,22 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::Rope, rope),
     drawn(Role::QkNorm, qk_norm),
     drawn(Role::QkNormRopeAppend, qk_norm_rope_append),
+    drawn(Role::GatedQkvSplit, gated_qkv_split),
+    drawn(Role::AttnGate, attn_gate),
+    drawn(Role::GdnConv, gdn_conv),
+    drawn(Role::GdnConvSeq, gdn_conv),
+    drawn(Role::GdnConvCommit, gdn_conv),
+    drawn(Role::GdnGates, gdn_gates),
+    Property {
+        // The form for a chunk adds in another order.
+        of: |v| !v.is_batched(),
+        ..fixed("chunk_as_steps", Role::GdnRecur, recur_as_steps)
+    },
+    drawn(Role::GdnRecur, gdn_recur),
+    drawn(Role::GdnNormOut, gdn_norm_out),
+    drawn(Role::MoeRouterLogits, moe_router_logits),
+    drawn(Role::MoeRouterTopk, moe_router_topk),
+    drawn(Role::MoeCombine, moe_combine),
     fixed("vocab_1003", Role::Argmax, |b, v, d| {
         argmax_of(b, v, d, 1003)
     }),
@@ -437,39 +460,6 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
 }
 
 /// Experts that are named more than once, the last among them, by several tokens.
-fn int4_matmul_moe(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
-    let rows = || select(&[1_usize, 3, 16, 17, 66][..]);
-    let counts = (1_usize..6, 1_usize..4, 1_usize..4);
-    let gaps = select(&[0_usize, 32][..]);
-    draw.judge(
-        bench,
-        variant,
-        (products(variant, rows()), counts, gaps, any::<bool>()),
-        |bench, variant, (case, (experts, tokens, slots), gap, own_x)| {
-            let stack = Product {
-                rows: case.rows * experts,
-                ..case.clone()
-            };
-            // Activations of the other slots and tokens are smaller.
-            let (w, x) = stack.operands(variant, 60_000.0);
-            let mut values = Values(case.seed);
-            let slot = |i: usize| x.iter().map(move |x| x * 0.9_f32.powi(i as i32));
-            let all: Vec<f32> = (0..tokens * slots).flat_map(slot).collect();
-            let mut ids: Vec<Vec<u32>> = (0..*tokens)
-                .map(|_| (0..*slots).map(|_| values.below(*experts) as u32).collect())
-                .collect();
-            ids[0][0] = *experts as u32 - 1;
-            *ids[tokens - 1].last_mut().expect("a slot") = *experts as u32 - 1;
-            let slots = Slots {
-                rows: case.rows,
-                ids,
-                own_x: *own_x,
-                gap: *gap,
-            };
-            require(cases::int4_matmul_moe(bench, variant, &w, &all, &slots))
-        },
-    )
-}
 
 fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 40, 1003][..]);

@@ -2,6 +2,7 @@
 //! reference expects of exactly these operands.
 
 mod attention;
+mod delta_net;
 mod experts;
 mod kv_int8;
 mod norms;
@@ -11,7 +12,10 @@ pub(crate) use attention::{
     Attended, Chunk, attention, attention_combine, attention_prefill, attention_splitk, partials,
     whole,
 };
-pub(crate) use experts::{Slots, int4_matmul_moe};
+pub(crate) use delta_net::{
+    Convolved, Recurred, attn_gate, gated_qkv_split, gdn_conv, gdn_gates, gdn_norm_out, gdn_recur,
+};
+pub(crate) use experts::{Slots, int4_matmul_moe, moe_combine, moe_router_logits, moe_router_topk};
 pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 pub(crate) use norms::{add_norm, add3_norm, qk_norm, rms_norm};
 pub(crate) use sampling::{argmax, sample_reduce, sample_select};

@@ -4,6 +4,7 @@
 //! golden data's README gives an f16 engine. The reference itself holds the
 //! unrounded vectors in `reference/tests/roles.rs`.
 
+mod layers;
 mod quant;
 
 use super::{
@@ -48,6 +49,8 @@ const fn of(
 }
 
 const DENSE: &str = "modules/dense.safetensors";
+const DELTA_NET: &str = "modules/gdn.safetensors";
+const EXPERTS: &str = "modules/moe.safetensors";
 const MLC: &str = "quant/q4f16_1.safetensors";
 const GGUF: &str = "quant/gguf.safetensors";
 const MLX: &str = "quant/mlx_affine.safetensors";
@@ -83,6 +86,15 @@ pub(crate) const VECTORS: &[Vectors] = &[
     of(Role::Rope, DENSE, rope),
     of(Role::QkNorm, DENSE, qk_norm),
     of(Role::QkNormRopeAppend, DENSE, qk_norm_rope_append),
+    of(Role::GatedQkvSplit, DELTA_NET, layers::gated_qkv_split),
+    of(Role::AttnGate, DELTA_NET, layers::attn_gate),
+    of(Role::GdnConv, DELTA_NET, layers::gdn_conv),
+    of(Role::GdnConvSeq, DELTA_NET, layers::gdn_conv),
+    of(Role::GdnGates, DELTA_NET, layers::gdn_gates),
+    of(Role::GdnRecur, DELTA_NET, layers::gdn_recur),
+    of(Role::GdnNormOut, DELTA_NET, layers::gdn_norm_out),
+    of(Role::MoeRouterTopk, EXPERTS, layers::moe_router_topk),
+    of(Role::MoeCombine, EXPERTS, layers::moe_combine),
 ];
 
 impl Vectors {

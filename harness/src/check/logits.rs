@@ -182,8 +182,8 @@ impl Expectation {
         next: impl Fn(usize, u32) -> u32,
     ) -> Result<Self> {
         let (elem, kv) = kind;
-        let mut faithful = Forward::new(weights, Numerics::Faithful(elem))?.cached_as(kv);
-        let mut formula = Forward::new(weights, Numerics::Formula)?.cached_as(kv);
+        let mut faithful = Forward::new(weights, Numerics::Faithful(elem)).cached_as(kv);
+        let mut formula = Forward::new(weights, Numerics::Formula).cached_as(kv);
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;
         let mut all = Self {

@@ -2,8 +2,8 @@
 
 use super::{
     Engine, Program,
+    buffers::{POISON, floats, read_guarded},
     kept::Cache,
-    memory::{POISON, floats, read_guarded},
 };
 use anyhow::{Result, bail};
 use kernels::{
@@ -27,12 +27,8 @@ pub struct Captured<'p> {
     pub kv: Option<[Vec<f32>; 2]>,
     /// The same of int8 pages.
     pub kv_int8: Option<[Pages; 2]>,
-}
-
-/// Whether a dispatch goes on with an output that another one began: it has rows of a
-/// matrix behind the first.
-fn continues(dispatch: &Dispatch) -> bool {
-    dispatch.rows().is_some_and(|rows| rows.first > 0)
+    /// Ring and state of the layer before and after, where one of them is bound.
+    pub remembered: Option<[[Vec<f32>; 2]; 2]>,
 }
 
 /// Selects every dispatch.
@@ -62,6 +58,7 @@ impl Engine<'_> {
         let mut kept = self.memory.kept.borrow_mut();
         kept.overwrite(Cache::of(&program.plan), position);
         drop(kept);
+        self.enter(&program.plan, position)?;
         let mut encoder = self.encoder();
         self.memory.advance(&mut encoder, position, tokens);
         self.gpu.run("advancing the position", encoder)?;
@@ -75,26 +72,26 @@ impl Engine<'_> {
             let storage = dispatch.variant.storage_bindings();
             let bound: Vec<(Buffer, &Binding)> =
                 dispatch.buffers.iter().copied().zip(storage).collect();
-            let layer = bound.iter().find_map(|&(buffer, _)| match buffer {
+            let layer_of = |kind: fn(Buffer) -> Option<usize>| {
+                bound.iter().find_map(|&(buffer, _)| kind(buffer))
+            };
+            let layer = layer_of(|buffer| match buffer {
                 Buffer::KvPages { layer } => Some(layer),
-                Buffer::KvCodes { .. }
-                | Buffer::KvScales { .. }
-                | Buffer::Param { .. }
-                | Buffer::Activation(_)
-                | Buffer::State(_) => None,
+                _ => None,
             });
-            let int8_layer = bound.iter().find_map(|&(buffer, _)| match buffer {
+            let int8_layer = layer_of(|buffer| match buffer {
                 Buffer::KvCodes { layer } => Some(layer),
-                Buffer::KvPages { .. }
-                | Buffer::KvScales { .. }
-                | Buffer::Param { .. }
-                | Buffer::Activation(_)
-                | Buffer::State(_) => None,
+                _ => None,
+            });
+            let state_layer = layer_of(|buffer| match buffer {
+                Buffer::GdnRing { layer } | Buffer::GdnState { layer } => Some(layer),
+                _ => None,
             });
             let pages = || -> Result<_> {
                 let plain = layer.map(|l| self.memory.read_kv(self.gpu, l, elem));
                 let int8 = int8_layer.map(|l| self.memory.read_kv_int8(self.gpu, l));
-                Ok((plain.transpose()?, int8.transpose()?))
+                let state = state_layer.map(|l| self.memory.read_recurrent(self.gpu, l, elem));
+                Ok((plain.transpose()?, int8.transpose()?, state.transpose()?))
             };
             let before = pages()?;
             let mut replaced = BTreeMap::new();
@@ -106,7 +103,7 @@ impl Engine<'_> {
                     let held =
                         self.read_activation(&dispatch.label, activation, &program.plan, false)?;
                     replaced.insert(activation, held);
-                } else if binding.access == Access::ReadWrite && !continues(dispatch) {
+                } else if binding.access == Access::ReadWrite && !dispatch.continues() {
                     let poison = vec![POISON; self.memory.bytes(buffer, elem) as usize];
                     self.gpu
                         .queue
@@ -132,6 +129,7 @@ impl Engine<'_> {
                 replaced,
                 kv: before.0.zip(after.0).map(<[_; 2]>::from),
                 kv_int8: before.1.zip(after.1).map(<[_; 2]>::from),
+                remembered: before.2.zip(after.2).map(<[_; 2]>::from),
             })?;
         }
         Ok(())
@@ -150,7 +148,14 @@ impl Engine<'_> {
         let buffer = self.memory.buffer(name, plan.elem);
         let bytes = self.memory.bytes(name, plan.elem);
         let data = read_guarded(self.gpu, &what, buffer, bytes)?;
-        let mut values = widen(&floats(&data, elem));
+        let mut values = if activation.is_of_ids() {
+            // Poison is no id.
+            let ids: Vec<i32> = bytemuck::pod_collect_to_vec(&data);
+            let id = |id: i32| if id < 0 { f64::NAN } else { f64::from(id) };
+            ids.into_iter().map(id).collect()
+        } else {
+            widen(&floats(&data, elem))
+        };
         let (spec, tokens) = (self.weights.spec(), plan.phase.tokens());
         let rest = values.split_off(activation_len(spec, activation, plan.splits, tokens));
         if output && rest.iter().any(|x| !x.is_nan()) {

@@ -1,6 +1,10 @@
 //! Every buffer of a model on the GPU, by its name in the plan.
 
+use super::buffers::{
+    GUARD_BYTES, bytes_of, empty, floats, padded, part_of, texture, upload, with_guard,
+};
 use super::kept::Kept;
+use super::states::States;
 use crate::device::Gpu;
 use anyhow::{Result, bail};
 use half::f16;
@@ -8,11 +12,10 @@ use kernels::{
     Elem,
     kv::{PAGE_SIZE, Side, pages_for},
     models::{ModelSpec, Shape},
-    plan::{Activation, Buffer, MAX_CHUNK, Part, Rows, State, activation_len},
-    variants::TEXTURE_WIDTH,
+    plan::{Activation, Buffer, MAX_CHUNK, Part, State, activation_len},
 };
 use reference::{
-    Checkpoint, Matrix, Numerics,
+    Checkpoint, Numerics,
     numerics::widen,
     roles::{
         kv_append,
@@ -21,11 +24,6 @@ use reference::{
 };
 use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
-/// Bytes behind every activation that no kernel may touch.
-pub const GUARD_BYTES: u64 = 64;
-/// What the guard holds, and what outputs hold before a checked dispatch: NaN in
-/// f16 and in f32.
-pub(crate) const POISON: u8 = 0xFF;
 /// Distance of the fields of the per-token state: the largest alignment that
 /// WebGPU allows an adapter to ask for.
 const FIELD: u64 = 256;
@@ -41,7 +39,10 @@ type Key = (Buffer, Option<Elem>);
 fn key(name: Buffer, elem: Elem) -> Key {
     let typed = match name {
         Buffer::Param { part, .. } => part == Part::Vector,
-        Buffer::Activation(_) | Buffer::KvPages { .. } => true,
+        Buffer::Activation(_)
+        | Buffer::KvPages { .. }
+        | Buffer::GdnRing { .. }
+        | Buffer::GdnState { .. } => true,
         Buffer::KvCodes { .. } | Buffer::KvScales { .. } | Buffer::State(_) => false,
     };
     (name, typed.then_some(elem))
@@ -65,14 +66,11 @@ pub struct Memory {
     context: usize,
     /// What the KV cache holds.
     pub(super) kept: RefCell<Kept>,
+    /// What the states of a hybrid hold.
+    pub(super) states: RefCell<States>,
     /// Page table: page of the sequence to page of the cache.
     pub page_table: Vec<u32>,
     spec: ModelSpec,
-}
-
-/// Bytes of a buffer or a copy that holds `bytes`: WebGPU counts in words.
-pub(crate) const fn padded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(4)
 }
 
 impl Memory {
@@ -108,6 +106,7 @@ impl Memory {
                 snapshot: BTreeMap::new(),
                 context,
                 kept: RefCell::default(),
+                states: RefCell::default(),
                 page_table,
                 spec: spec.clone(),
             };
@@ -179,15 +178,14 @@ impl Memory {
 
     fn vectors(&mut self, gpu: &Gpu, weights: &Checkpoint, elem: Elem) {
         for (layer, tensor) in self.spec.tensors() {
-            if let Shape::Matrix { .. } = self.spec.shape(tensor) {
-                continue;
-            }
-            let values: Vec<f32> = weights
-                .vector(layer, tensor)
-                .iter()
-                .map(|x| x.to_f32())
-                .collect();
-            let bytes = bytes_of(&values, elem);
+            let bytes = match self.spec.shape(tensor) {
+                Shape::Matrix { .. } => continue,
+                Shape::Vector { .. } => {
+                    let values = weights.vector(layer, tensor).iter();
+                    bytes_of(&values.map(|x| x.to_f32()).collect::<Vec<_>>(), elem)
+                }
+                Shape::Floats { .. } => bytes_of(weights.floats(layer, tensor), Elem::F32),
+            };
             let size = padded(bytes.len() as u64);
             let name = Buffer::Param {
                 layer,
@@ -225,17 +223,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the KV buffers that `plan` binds and that are not yet: a model has
-    /// those of the formats that are in use.
+    /// Makes the KV buffers and states that `plan` binds and that are not yet: a model
+    /// has those of the formats that are in use.
     fn caches(&mut self, gpu: &Gpu, plan: &kernels::Plan) -> Result<()> {
         let pages = pages_for(self.context);
         let plain = self.spec.kv_layout();
         let int8 = plain.int8();
+        let net = self.spec.delta_net;
         for &name in plan.dispatches.iter().flat_map(|d| &d.buffers) {
             let bytes = match name {
                 Buffer::KvPages { .. } => pages * plain.page_stride() * plan.elem.bytes(),
                 Buffer::KvCodes { .. } => pages * int8.page_words() * 4,
                 Buffer::KvScales { .. } => pages * int8.page_scales() * 2,
+                Buffer::GdnRing { .. } => {
+                    net.map_or(0, |net| net.ring_len() * net.conv_dim()) * plan.elem.bytes()
+                }
+                Buffer::GdnState { .. } => 4 * net.map_or(0, |net| net.state_len()),
                 Buffer::Param { .. } | Buffer::Activation(_) | Buffer::State(_) => continue,
             } as u64;
             let key = key(name, plan.elem);
@@ -260,30 +263,12 @@ impl Memory {
     }
 
     fn activations(&mut self, gpu: &Gpu, elem: Elem) {
-        use Activation::{
-            Attention, Delta, Ffn, FfnDelta, GateUp, K, Logits, Normed, Partials, Q, Qkv, Residual,
-            SampleParts, V, WideLogits,
-        };
-        for activation in [
-            Normed,
-            Residual(0),
-            Residual(1),
-            Delta,
-            FfnDelta,
-            Qkv,
-            Q,
-            K,
-            V,
-            Attention,
-            Partials,
-            GateUp,
-            Ffn,
-            Logits,
-            WideLogits,
-            SampleParts,
-        ] {
+        for &activation in Activation::ALL {
             let element = activation.elem(elem).bytes() as u64;
             let elements = activation_len(&self.spec, activation, MAX_SPLITS, MAX_CHUNK) as u64;
+            if elements == 0 {
+                continue;
+            }
             let bytes = padded(elements * element);
             let buffer = with_guard(gpu, "activation", bytes);
             self.buffers
@@ -362,6 +347,8 @@ impl Memory {
             | Buffer::KvPages { .. }
             | Buffer::KvCodes { .. }
             | Buffer::KvScales { .. }
+            | Buffer::GdnRing { .. }
+            | Buffer::GdnState { .. }
             | Buffer::State(State::Token | State::PageValues | State::InvFreq) => None,
         };
         let (buffer, offset, size) = match field {
@@ -374,6 +361,8 @@ impl Memory {
                     | Buffer::KvPages { .. }
                     | Buffer::KvCodes { .. }
                     | Buffer::KvScales { .. }
+                    | Buffer::GdnRing { .. }
+                    | Buffer::GdnState { .. }
                     | Buffer::State(_) => 0,
                 };
                 (buffer, skipped, *bytes + guard - skipped)
@@ -437,20 +426,22 @@ impl Memory {
         }
     }
 
-    /// Remembers the KV cache as it is now.
+    /// Remembers the KV cache and the states as they are now.
     ///
     /// # Errors
     /// A device error.
     pub fn snapshot(&self, gpu: &Gpu) -> Result<()> {
+        self.states.borrow_mut().snapshot();
         self.copy_kv(gpu, |kv, snapshot| (kv, snapshot))
     }
 
-    /// Restores the KV cache to the last snapshot, by a GPU copy; no prompt reuses it.
+    /// Restores both to the last snapshot, by a GPU copy; no prompt reuses it.
     ///
     /// # Errors
     /// A device error.
     pub fn restore(&self, gpu: &Gpu) -> Result<()> {
         self.forget();
+        self.states.borrow_mut().restore();
         self.copy_kv(gpu, |kv, snapshot| (snapshot, kv))
     }
 
@@ -472,14 +463,19 @@ impl Memory {
 
     /// Overwrites every layer's pages with the same keys and values, [`Self::layer_elements`]
     /// in the order of plain pages, quantised where the cache is int8. No prompt
-    /// reuses them.
+    /// reuses them. States stay as they are, and are taken for those of any position.
     ///
     /// # Errors
     /// When there are not as many.
     pub fn fill_kv(&self, gpu: &Gpu, values: &[f32]) -> Result<()> {
         self.forget();
+        self.states.borrow_mut().stand_anywhere();
         let int8 = self.quantised(values)?;
-        for key in self.snapshot.keys() {
+        for key in self
+            .snapshot
+            .keys()
+            .filter(|(name, _)| !name.is_recurrent())
+        {
             let bytes = match *key {
                 (Buffer::KvCodes { .. }, _) => bytemuck::cast_slice(&int8.codes).to_vec(),
                 (Buffer::KvScales { .. }, _) => bytemuck::cast_slice(&int8.scales).to_vec(),
@@ -540,6 +536,34 @@ impl Memory {
         Ok(int8)
     }
 
+    /// Reads what one layer remembers: its ring and its state.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn read_recurrent(&self, gpu: &Gpu, layer: usize, elem: Elem) -> Result<[Vec<f32>; 2]> {
+        let ring = self.read_cache(gpu, key(Buffer::GdnRing { layer }, elem))?;
+        let state = self.read_cache(gpu, key(Buffer::GdnState { layer }, elem))?;
+        Ok([floats(&ring, elem), floats(&state, Elem::F32)])
+    }
+
+    /// Buffers of what the layers of a hybrid remember, with their bytes.
+    pub(super) fn recurrent(
+        &self,
+        elem: Elem,
+    ) -> impl Iterator<Item = (Buffer, &wgpu::Buffer, u64)> {
+        let of = move |key: &&Key| key.0.is_recurrent() && key.1 == Some(elem);
+        let keys = self.snapshot.keys().filter(of);
+        keys.map(|key| {
+            let (buffer, bytes) = &self.buffers[key];
+            (key.0, buffer, *bytes)
+        })
+    }
+
+    /// The model.
+    pub(super) const fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
     /// Elements of one layer's plain pages.
     pub fn layer_elements(&self) -> usize {
         pages_for(self.context) * self.spec.kv_layout().page_stride()
@@ -573,87 +597,6 @@ impl Memory {
     }
 }
 
-/// The rows of a matrix that a dispatch takes.
-pub(crate) fn part_of(matrix: Matrix<'_>, rows: Option<Rows>) -> Matrix<'_> {
-    rows.map_or(matrix, |rows| matrix.part(rows.first, rows.count))
-}
-
-/// Values of a type in a buffer.
-pub(crate) fn floats(bytes: &[u8], elem: Elem) -> Vec<f32> {
-    match elem {
-        Elem::F16 => {
-            let halves: Vec<f16> = bytemuck::pod_collect_to_vec(bytes);
-            halves.into_iter().map(f16::to_f32).collect()
-        }
-        Elem::F32 => bytemuck::pod_collect_to_vec(bytes),
-    }
-}
-
-/// Values as a buffer of a type holds them.
-pub(crate) fn bytes_of(values: &[f32], elem: Elem) -> Vec<u8> {
-    match elem {
-        Elem::F16 => {
-            let halves: Vec<f16> = values.iter().map(|&x| f16::from_f32(x)).collect();
-            bytemuck::cast_slice(&halves).to_vec()
-        }
-        Elem::F32 => bytemuck::cast_slice(values).to_vec(),
-    }
-}
-
-/// A matrix in a texture of [`TEXTURE_WIDTH`] texels of four words.
-pub(crate) fn texture(gpu: &Gpu, words: &[u32]) -> Result<wgpu::TextureView> {
-    let row_words = TEXTURE_WIDTH * 4;
-    let height = words.len().div_ceil(row_words);
-    let limit = gpu.features.max_texture_dimension_2d as usize;
-    if height > limit {
-        bail!(
-            "a matrix of {} bytes needs a texture of {height} rows, this adapter allows {limit}; \
-             choose texture=0",
-            words.len() * 4
-        );
-    }
-    let size = |rows: usize, width: usize| wgpu::Extent3d {
-        width: width as u32,
-        height: rows as u32,
-        depth_or_array_layers: 1,
-    };
-    let texture = gpu.device.create_texture(&wgpu::TextureDescriptor {
-        label: Some("weights"),
-        size: size(height, TEXTURE_WIDTH),
-        mip_level_count: 1,
-        sample_count: 1,
-        dimension: wgpu::TextureDimension::D2,
-        format: wgpu::TextureFormat::Rgba32Uint,
-        usage: wgpu::TextureUsages::TEXTURE_BINDING | wgpu::TextureUsages::COPY_DST,
-        view_formats: &[],
-    });
-    // Whole rows, then what is left in the last.
-    let rows = words.len() / row_words;
-    let (whole, rest) = words.split_at(rows * row_words);
-    for (first, rows, words) in [(0, rows, whole), (rows, 1, rest)] {
-        if words.is_empty() {
-            continue;
-        }
-        gpu.queue.write_texture(
-            wgpu::TexelCopyTextureInfo {
-                origin: wgpu::Origin3d {
-                    y: first as u32,
-                    ..wgpu::Origin3d::ZERO
-                },
-                ..texture.as_image_copy()
-            },
-            bytemuck::cast_slice(words),
-            wgpu::TexelCopyBufferLayout {
-                offset: 0,
-                bytes_per_row: Some(4 * row_words as u32),
-                rows_per_image: None,
-            },
-            size(rows, words.len() / rows / 4),
-        );
-    }
-    Ok(texture.create_view(&wgpu::TextureViewDescriptor::default()))
-}
-
 const _: () = assert!(
     4 * MAX_CHUNK as u64 <= FIELD,
     "the positions of a chunk fit their field"
@@ -674,51 +617,4 @@ fn step_table(context: usize) -> Vec<u8> {
         put(2 * FIELD as usize, position as i32 + 1);
     }
     table
-}
-
-/// A buffer of `bytes` with the guard words behind them.
-pub(crate) fn with_guard(gpu: &Gpu, label: &str, bytes: u64) -> wgpu::Buffer {
-    let buffer = empty(gpu, label, padded(bytes) + GUARD_BYTES);
-    let guard = [POISON; GUARD_BYTES as usize];
-    gpu.queue.write_buffer(&buffer, padded(bytes), &guard);
-    buffer
-}
-
-/// Reads `bytes` of a buffer made [`with_guard`]; what lies behind them must
-/// still be poison.
-pub(crate) fn read_guarded(
-    gpu: &Gpu,
-    what: &str,
-    buffer: &wgpu::Buffer,
-    bytes: u64,
-) -> Result<Vec<u8>> {
-    let mut data = gpu.read(buffer, 0, padded(bytes) + GUARD_BYTES)?;
-    let guard = data.split_off(bytes as usize);
-    if guard.iter().any(|&byte| byte != POISON) {
-        bail!("{what}: written past its end: the guard words are changed");
-    }
-    Ok(data)
-}
-
-fn empty(gpu: &Gpu, label: &str, bytes: u64) -> wgpu::Buffer {
-    gpu.device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some(label),
-        size: padded(bytes.max(4)),
-        usage: wgpu::BufferUsages::STORAGE
-            | wgpu::BufferUsages::COPY_SRC
-            | wgpu::BufferUsages::COPY_DST,
-        mapped_at_creation: false,
-    })
-}
-
-fn upload(gpu: &Gpu, label: &str, bytes: &[u8]) -> wgpu::Buffer {
-    let buffer = empty(gpu, label, bytes.len() as u64);
-    let whole = bytes.len() / 4 * 4;
-    gpu.queue.write_buffer(&buffer, 0, &bytes[..whole]);
-    if whole < bytes.len() {
-        let mut last = [0; 4];
-        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-        gpu.queue.write_buffer(&buffer, whole as u64, &last);
-    }
-    buffer
 }

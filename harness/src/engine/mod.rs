@@ -6,19 +6,22 @@
 //! start, so that tokens are recorded and submitted without a readback. One
 //! compute pass per token, bind groups prebuilt, no allocation in the loop.
 
+mod buffers;
 mod capture;
 mod kept;
 mod memory;
 mod prefill;
 mod program;
 mod rotation;
+mod states;
 mod texts;
 
-pub use capture::{Captured, every};
-pub use memory::{GUARD_BYTES, Memory};
-pub(crate) use memory::{
+pub use buffers::GUARD_BYTES;
+pub(crate) use buffers::{
     POISON, bytes_of, floats, padded, part_of, read_guarded, texture, with_guard,
 };
+pub use capture::{Captured, every};
+pub use memory::Memory;
 pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
 pub(crate) use program::{Pipeline, compile};
@@ -198,7 +201,7 @@ impl<'a> Engine<'a> {
             let span_tokens = positions.len();
             let mut encoder = self.encoder();
             for at in positions {
-                dispatches += self.encode(&mut encoder, program, at);
+                dispatches += self.encode(&mut encoder, program, at)?;
                 self.memory.log_token(&mut encoder, at);
             }
             self.gpu.run("decode", encoder)?;
@@ -267,16 +270,17 @@ impl<'a> Engine<'a> {
     }
 
     /// Records the tokens of a program, the first of them at `position`, and returns
-    /// the number of dispatches recorded.
+    /// the number of dispatches recorded; refused on the state of other tokens.
     fn encode(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         program: &Program,
         position: usize,
-    ) -> u64 {
+    ) -> Result<u64> {
+        self.enter(&program.plan, position)?;
         let tokens = program.plan.phase.tokens();
         self.memory.advance(encoder, position, tokens);
-        program.record(encoder, None)
+        Ok(program.record(encoder, None))
     }
 
     fn encoder(&self) -> wgpu::CommandEncoder {

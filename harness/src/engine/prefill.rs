@@ -156,10 +156,10 @@ impl Engine<'_> {
         self.memory.require(prompt.len())?;
         let start = Instant::now();
         let one = self.prefill_program(prefill, 1, true)?;
-        let cache = Cache::of(&one.plan);
+        let (cache, elem) = (Cache::of(&one.plan), one.plan.elem);
         self.memory.kept.borrow_mut().of(cache);
         let reused = match prefill.reuses() {
-            true => shared(&self.memory.kept(self.gpu)?, prompt),
+            true => self.rewind(elem, shared(&self.memory.kept(self.gpu)?, prompt))?,
             false => 0,
         };
         let positions = reused..prompt.len();
@@ -173,10 +173,17 @@ impl Engine<'_> {
         for (submit, some) in all.chunks(per_submit).enumerate() {
             let mut encoder = self.encoder();
             for (chunk, program) in some {
+                let ends = chunk.end == prompt.len();
                 self.memory.feed_prompt(&mut encoder, chunk.clone());
-                dispatches += self.encode(&mut encoder, program, chunk.start);
-                if chunk.end == prompt.len() {
+                if ends && chunk.start > 0 {
+                    // For the same prompt again, whose last token is always run.
+                    self.checkpoint(&mut encoder, elem);
+                }
+                dispatches += self.encode(&mut encoder, program, chunk.start)?;
+                if ends {
                     self.memory.log_token(&mut encoder, chunk.end - 1);
+                    // For a longer one, whose reply may be told in other tokens.
+                    self.checkpoint(&mut encoder, elem);
                 }
             }
             self.gpu
@@ -203,7 +210,7 @@ impl Engine<'_> {
         kept.overwrite(Cache::of(&program.plan), position);
         drop(kept);
         let mut encoder = self.encoder();
-        self.encode(&mut encoder, program, position);
+        self.encode(&mut encoder, program, position)?;
         self.gpu.run("one program", encoder)
     }
 }

@@ -136,13 +136,11 @@ fn bind_group_layout(gpu: &Gpu, variant: Variant) -> wgpu::BindGroupLayout {
 
 /// Bytes of a product in front of the rows that a dispatch makes.
 fn skipped(dispatch: &Dispatch, binding: &Binding) -> u64 {
-    match (binding.element, dispatch.rows()) {
-        (Some(Element::Output), Some(rows)) => {
-            let elem = dispatch.variant.float_type(binding);
-            (rows.first * elem.map_or(0, Elem::bytes)) as u64
-        }
-        _ => 0,
+    if binding.element != Some(Element::Output) {
+        return 0;
     }
+    let elem = dispatch.variant.float_type(binding);
+    (dispatch.first_output() * elem.map_or(0, Elem::bytes)) as u64
 }
 
 /// The bind group of a dispatch; `instead` gives other resources than the memory's.

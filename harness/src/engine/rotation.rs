@@ -9,7 +9,7 @@ use super::{
 };
 use anyhow::{Result, ensure};
 use kernels::{
-    Dispatch,
+    Dispatch, Role,
     plan::{Buffer, activation_len},
     role::{Access, Binding},
 };
@@ -208,11 +208,19 @@ impl Engine<'_> {
     /// When they differ, or a device error.
     pub fn require_same(&self, arm: &Arm, sites: &[usize], rotation: &Rotation) -> Result<()> {
         let plan = &arm.decode.plan;
+        // A state is another after every run, so the program's own begins where this did.
+        let advances = (plan.dispatches[sites[0]].buffers.iter()).any(|b| b.is_recurrent());
+        if advances {
+            self.memory.snapshot(self.gpu)?;
+        }
         let mut encoder = self.encoder();
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         rotation.record(rotation.count(), &mut pass);
         drop(pass);
         self.gpu.run("a rotation", encoder)?;
+        if advances {
+            self.memory.restore(self.gpu)?;
+        }
         let last = rotation.outputs.len().saturating_sub(1);
         // One output for all holds what the last of them wrote.
         let shared = rotation.outputs.first() == rotation.outputs.last();
@@ -237,6 +245,13 @@ impl Engine<'_> {
             let element = activation.elem(plan.elem).bytes();
             // A part of a matrix makes a part of the output.
             let rows = dispatch.rows();
+            if dispatch.variant.role == Role::Int4MatmulMoe {
+                // Gate and up projections, and parts of experts, write a part of it each.
+                let whole = dispatch.uniform[2] == dispatch.uniform[4] && rows.is_none();
+                if !whole {
+                    return Ok(());
+                }
+            }
             let (first, count) = rows.map_or((0, len), |rows| (rows.first, rows.count));
             let [offset, bytes] = [first, count].map(|n| (n * element) as u64);
             let bytes = bytes.next_multiple_of(4);

@@ -90,7 +90,11 @@ const PLAIN_ATTENTION: Forms = of(&[
 const INT8_ATTENTION: Forms = of(&[Role::AttentionInt8, Role::AttentionPrefillInt8]);
 
 // matrices
-pub(super) const QUANT: &[Forms] = &[MATRIX, EXPERTS, of(&[Role::QkvFusedScratch])];
+pub(super) const QUANT: &[Forms] = &[
+    MATRIX,
+    EXPERTS,
+    of(&[Role::MoeRouterLogits, Role::QkvFusedScratch]),
+];
 pub(super) const ZERO_POINT: &[Forms] = &[MATRIX, of(&[Role::Embedding])];
 pub(super) const BUFFERS: &[Forms] = &[MATRIX.loading(&[Load::Word, Load::Vec2, Load::Vec4])];
 pub(super) const WORD: &[Forms] = &[MATRIX.loading(WORDS)];
@@ -139,7 +143,8 @@ pub(super) const TREE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE)];
 pub(super) const WIDE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE_OR_SUBGROUP)];
 
 // sums by subgroup
-const SG_PRODUCTS: Forms = of(&[Role::Int4Matmul, Role::Int4MatmulMoe]).by(SUBGROUP);
+const SG_PRODUCTS: Forms =
+    of(&[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRouterLogits]).by(SUBGROUP);
 const SG_F32: Forms = PRODUCT.by(SUBGROUP).giving(Elem::F32);
 const SG_PROJECTION: Forms = EVERY_PROJECTION.by(SUBGROUP);
 const SG_FEED_FORWARD: Forms = FEED_FORWARD.by(SUBGROUP);
@@ -148,6 +153,7 @@ pub(super) const SG_SUM: &[Forms] = &[
     SG_PROJECTION,
     SG_FEED_FORWARD,
     ATTENTION.by(SUBGROUP),
+    of(&[Role::GdnRecur, Role::GdnNormOut]).by(SUBGROUP),
 ];
 pub(super) const SG_MM_1: &[Forms] = &[SG_PRODUCTS.tiled(&[Tile::One])];
 pub(super) const SG_MM_4: &[Forms] = &[SG_PRODUCTS.tiled(&[Tile::Four])];
@@ -225,7 +231,14 @@ pub(super) const EMBEDDING: &[Forms] = &[of(&[Role::Embedding])];
 pub(super) const ROPE: &[Forms] = &[of(&[Role::Rope])];
 pub(super) const ROTATION: &[Forms] =
     &[of(&[Role::Rope, Role::QkNormRopeAppend]), EVERY_PROJECTION];
-pub(super) const ELEMENTS: &[Forms] = &[of(&[Role::Embedding, Role::Rope, Role::KvAppend])];
+pub(super) const ELEMENTS: &[Forms] = &[of(&[
+    Role::Embedding,
+    Role::Rope,
+    Role::KvAppend,
+    Role::GatedQkvSplit,
+    Role::AttnGate,
+    Role::GdnConvSeq,
+])];
 pub(super) const KV_APPEND: &[Forms] = &[of(&[Role::KvAppend])];
 pub(super) const KV_QUANTIZE: &[Forms] = &[of(&[Role::KvQuantizeInt8])];
 pub(super) const SILU_MUL: &[Forms] = &[of(&[Role::SiluMul])];
@@ -238,3 +251,22 @@ const REDUCTION: Forms = of(&[Role::SampleReduce]);
 pub(super) const SAMPLE_REDUCE: &[Forms] = &[REDUCTION, REDUCTION.giving(Elem::F32)];
 const SELECTION: Forms = of(&[Role::SampleSelect]);
 pub(super) const SAMPLE_SELECT: &[Forms] = &[SELECTION, SELECTION.giving(Elem::F32)];
+
+// gated DeltaNet and experts
+pub(super) const GATED_SPLIT: &[Forms] = &[of(&[Role::GatedQkvSplit])];
+pub(super) const ATTN_GATE: &[Forms] = &[of(&[Role::AttnGate])];
+pub(super) const ONE_CONV: &[Forms] = &[of(&[Role::GdnConv])];
+pub(super) const CHUNK_CONV: &[Forms] = &[of(&[Role::GdnConvSeq])];
+pub(super) const CONVS: &[Forms] = &[of(&[Role::GdnConv, Role::GdnConvSeq])];
+pub(super) const CONV_COMMIT: &[Forms] = &[of(&[Role::GdnConvCommit])];
+pub(super) const GATES: &[Forms] = &[of(&[Role::GdnGates])];
+const STATE: Forms = of(&[Role::GdnRecur]);
+pub(super) const RECUR: &[Forms] = &[STATE];
+pub(super) const TREE_RECUR: &[Forms] = &[STATE.by(TREE)];
+pub(super) const SG_RECUR: &[Forms] = &[STATE.by(SUBGROUP)];
+pub(super) const SCAN: &[Forms] = &[STATE.batched(Batch::Dynamic)];
+pub(super) const NORM_OUT: &[Forms] = &[of(&[Role::GdnNormOut])];
+pub(super) const TREE_ADDED: &[Forms] = &[of(&[Role::GdnRecur, Role::GdnNormOut]).by(TREE)];
+pub(super) const ROUTER: &[Forms] = &[of(&[Role::MoeRouterLogits])];
+pub(super) const TOPK: &[Forms] = &[of(&[Role::MoeRouterTopk])];
+pub(super) const MIXTURE: &[Forms] = &[of(&[Role::MoeCombine])];

@@ -68,23 +68,25 @@ fn a_default_gives_way_and_says_so() {
 
 #[test]
 fn a_family_follows_its_flag_and_a_choice_without_its_need_is_an_error() {
-    let family = ["sgqkv", "sgffn", "sgattn", "sgargmax", "matmul", "vec4qkv"];
+    let family = [
+        "sgqkv", "sgffn", "sgattn", "sgargmax", "sggdn", "sgmoe", "matmul", "vec4qkv",
+    ];
     let on = |features: &Features, texts: &[&str]| {
         let settings = Settings::resolve(features, &choices(texts)).expect("no conflict");
         family.map(|name| settings.get(name).is_on())
     };
     let gpu = Features::PUBLISHED;
-    assert_eq!(on(&gpu, &[]), [true; 6], "with subgroups");
+    assert_eq!(on(&gpu, &[]), [true; 8], "with subgroups");
     let without = Features {
         subgroup_size: None,
         ..gpu
     };
-    assert_eq!(on(&without, &[]), [false; 6], "without subgroups");
-    assert_eq!(on(&CPU, &[]), [false; 6], "a CPU");
-    assert_eq!(on(&CPU, &["sg"]), [true; 6], "chosen");
-    assert_eq!(on(&gpu, &["sg=0"]), [false; 6], "switched off");
-    assert_eq!(on(&gpu, &["rowwise"]), [false; 6], "excluded");
-    let [_, ffn, _, _, _, wide] = on(&gpu, &["sgqkv=0"]);
+    assert_eq!(on(&without, &[]), [false; 8], "without subgroups");
+    assert_eq!(on(&CPU, &[]), [false; 8], "a CPU");
+    assert_eq!(on(&CPU, &["sg"]), [true; 8], "chosen");
+    assert_eq!(on(&gpu, &["sg=0"]), [false; 8], "switched off");
+    assert_eq!(on(&gpu, &["rowwise"]), [false; 8], "excluded");
+    let [_, ffn, _, _, _, _, _, wide] = on(&gpu, &["sgqkv=0"]);
     assert_eq!([ffn, wide], [true, false], "one role");
     let scalar = Flag::find("matmul").expect("a flag").off();
     let settings = Settings::resolve(&gpu, &choices(&["sg=0"])).expect("no conflict");

@@ -1,6 +1,6 @@
 //! Llama family: SmolLM2 and Llama 3.2.
 
-use super::{Family, ModelSpec, RopeScaling, Tensor};
+use super::{Family, ModelSpec, RopeScaling, Tensor, qwen3};
 use crate::quant::QuantFormat;
 
 /// SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0).
@@ -26,6 +26,9 @@ pub(super) fn smollm2_135m() -> ModelSpec {
         stop_ids: vec![2, 0],
         format: QuantFormat::Q4f16_1,
         other_formats: vec![],
+        attn_output_gate: false,
+        delta_net: None,
+        experts: None,
     }
 }
 
@@ -107,5 +110,15 @@ pub(super) fn param_name(layer: Option<usize>, tensor: Tensor) -> String {
         Tensor::Down => of_layer("mlp.down_proj"),
         Tensor::FinalNorm => "model.norm.weight".into(),
         Tensor::LmHead => "lm_head".into(),
+        Tensor::GdnProj
+        | Tensor::GdnConv
+        | Tensor::GdnALog
+        | Tensor::GdnDtBias
+        | Tensor::GdnNorm
+        | Tensor::GdnOut
+        | Tensor::Router
+        | Tensor::ExpertGate
+        | Tensor::ExpertUp
+        | Tensor::ExpertDown => qwen3::param_name(layer, tensor),
     }
 }

@@ -1,11 +1,14 @@
 //! The models: their constants under the names their published configurations
 //! use, and where each weight is found in an MLC checkpoint.
 
+mod layers;
 mod llama;
 mod phi3;
 mod qwen3;
+mod qwen35;
 mod rope;
 
+pub use layers::{Experts, GatedDeltaNet, Mixer};
 pub use rope::RopeScaling;
 
 use crate::{kv::KvLayout, quant::QuantFormat, suggest};
@@ -22,7 +25,7 @@ pub enum Family {
     Llama,
     /// Phi-3, Phi-3.5 and Phi-4-mini.
     Phi3,
-    /// Qwen3 dense: QK-norm before RoPE.
+    /// Qwen3: QK-norm before RoPE.
     Qwen3,
     /// Qwen3.5: gated DeltaNet layers between gated attention layers.
     Qwen35,
@@ -51,7 +54,7 @@ pub struct ModelSpec {
     pub num_key_value_heads: usize,
     /// Elements of one head.
     pub head_dim: usize,
-    /// Width of the feed-forward layer (F).
+    /// Width of the feed-forward layer, or of an expert (F).
     pub intermediate_size: usize,
     /// Rows of the embedding and of the head (V).
     pub vocab_size: usize,
@@ -75,6 +78,23 @@ pub struct ModelSpec {
     /// Matrices of another format.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_formats: Vec<TensorFormat>,
+    /// Whether the query projection also gives a gate of attention's output.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub attn_output_gate: bool,
+    /// The layers that have a state in place of attention; none where all attend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta_net: Option<GatedDeltaNet>,
+    /// Sparse experts; none where feed-forward layers are dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Experts>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// A matrix whose format is not the model's.
@@ -96,7 +116,8 @@ pub enum Tensor {
     Embedding,
     /// Norm before attention, `[D]`.
     InputNorm,
-    /// Fused query, key and value projection, `[Q + 2 KV, D]`.
+    /// Fused query, key and value projection, `[Q + 2 KV, D]`; with gates, whose rows
+    /// follow those of their query head, `[2 Q + 2 KV, D]`.
     Qkv,
     /// Norm of each query head, `[head_dim]`.
     QNorm,
@@ -114,6 +135,26 @@ pub enum Tensor {
     FinalNorm,
     /// Head, `[V, D]`.
     LmHead,
+    /// Fused projection of gated DeltaNet, `[qkv | z | a | b, D]`.
+    GdnProj,
+    /// Taps of its convolution, `[channels, taps]`, the current token's last.
+    GdnConv,
+    /// Logarithm of each head's decay rate, f32 `[value heads]`.
+    GdnALog,
+    /// What is added to a before its softplus, f32 `[value heads]`.
+    GdnDtBias,
+    /// Norm of each head's output, `[value dim]`.
+    GdnNorm,
+    /// Output projection of gated DeltaNet, `[D, value heads * value dim]`.
+    GdnOut,
+    /// Router, `[E, D]`, and behind it the gate of the shared expert.
+    Router,
+    /// Gate projections of the experts, the shared one last, `[E F, D]`.
+    ExpertGate,
+    /// Up projections, likewise.
+    ExpertUp,
+    /// Down projections, likewise `[E D, F]`.
+    ExpertDown,
 }
 
 /// Shape of a parameter.
@@ -128,6 +169,11 @@ pub enum Shape {
     },
     /// An f16 vector `[len]`.
     Vector {
+        /// Number of elements.
+        len: usize,
+    },
+    /// A vector `[len]` that stays in f32.
+    Floats {
         /// Number of elements.
         len: usize,
     },
@@ -147,6 +193,26 @@ impl ModelSpec {
     /// Rows of the fused query, key and value projection.
     pub fn qkv_dim(&self) -> usize {
         self.q_dim() + 2 * self.kv_dim()
+    }
+
+    /// Rows of the projection itself: with those of the gates.
+    pub fn c_attn_dim(&self) -> usize {
+        let gates = if self.attn_output_gate {
+            self.q_dim()
+        } else {
+            0
+        };
+        self.qkv_dim() + gates
+    }
+
+    /// What mixes the tokens of a layer.
+    pub fn mixer(&self, layer: usize) -> Mixer {
+        match &self.delta_net {
+            Some(net) if !(layer + 1).is_multiple_of(net.full_attention_interval) => {
+                Mixer::DeltaNet
+            }
+            Some(_) | None => Mixer::Attention,
+        }
     }
 
     /// Query heads that share one key/value head.
@@ -203,16 +269,33 @@ impl ModelSpec {
 
     /// Shape of a parameter.
     pub fn shape(&self, tensor: Tensor) -> Shape {
-        let d = self.hidden_size;
+        let (d, f) = (self.hidden_size, self.intermediate_size);
         let matrix = |rows, k| Shape::Matrix { rows, k };
+        // A model without such layers has no such parameter, and nobody asks for one.
+        let net = self.delta_net.unwrap_or(GatedDeltaNet::PUBLISHED);
+        let stack = self.experts.map_or(0, |experts| experts.stack());
         match tensor {
             Tensor::Embedding | Tensor::LmHead => matrix(self.vocab_size, d),
-            Tensor::Qkv => matrix(self.qkv_dim(), d),
+            Tensor::Qkv => matrix(self.c_attn_dim(), d),
             Tensor::O => matrix(d, self.q_dim()),
             Tensor::GateUp => matrix(2 * self.intermediate_size, d),
             Tensor::Down => matrix(d, self.intermediate_size),
             Tensor::InputNorm | Tensor::PostNorm | Tensor::FinalNorm => Shape::Vector { len: d },
             Tensor::QNorm | Tensor::KNorm => Shape::Vector { len: self.head_dim },
+            Tensor::GdnProj => matrix(net.proj_dim(), d),
+            Tensor::GdnConv => Shape::Vector {
+                len: net.conv_dim() * net.linear_conv_kernel_dim,
+            },
+            Tensor::GdnALog | Tensor::GdnDtBias => Shape::Floats {
+                len: net.linear_num_value_heads,
+            },
+            Tensor::GdnNorm => Shape::Vector {
+                len: net.linear_value_head_dim,
+            },
+            Tensor::GdnOut => matrix(d, net.value_dim()),
+            Tensor::Router => matrix(stack, d),
+            Tensor::ExpertGate | Tensor::ExpertUp => matrix(stack * f, d),
+            Tensor::ExpertDown => matrix(stack * d, f),
         }
     }
 
@@ -230,12 +313,35 @@ impl ModelSpec {
     }
 
     /// Parameters of one layer, in the order a forward pass uses them.
-    pub fn layer_tensors(&self) -> Vec<Tensor> {
-        let mut tensors = vec![Tensor::InputNorm, Tensor::Qkv];
-        if self.qk_norm() {
-            tensors.extend([Tensor::QNorm, Tensor::KNorm]);
+    pub fn layer_tensors(&self, layer: usize) -> Vec<Tensor> {
+        let mut tensors = vec![Tensor::InputNorm];
+        match self.mixer(layer) {
+            Mixer::Attention => {
+                tensors.push(Tensor::Qkv);
+                if self.qk_norm() {
+                    tensors.extend([Tensor::QNorm, Tensor::KNorm]);
+                }
+                tensors.push(Tensor::O);
+            }
+            Mixer::DeltaNet => tensors.extend([
+                Tensor::GdnProj,
+                Tensor::GdnConv,
+                Tensor::GdnALog,
+                Tensor::GdnDtBias,
+                Tensor::GdnNorm,
+                Tensor::GdnOut,
+            ]),
         }
-        tensors.extend([Tensor::O, Tensor::PostNorm, Tensor::GateUp, Tensor::Down]);
+        tensors.push(Tensor::PostNorm);
+        tensors.extend_from_slice(match self.experts {
+            None => &[Tensor::GateUp, Tensor::Down],
+            Some(_) => &[
+                Tensor::Router,
+                Tensor::ExpertGate,
+                Tensor::ExpertUp,
+                Tensor::ExpertDown,
+            ],
+        });
         tensors
     }
 
@@ -244,13 +350,29 @@ impl ModelSpec {
     pub fn tensors(&self) -> Vec<(Option<usize>, Tensor)> {
         let mut all = vec![(None, Tensor::Embedding)];
         for layer in 0..self.num_hidden_layers {
-            all.extend(self.layer_tensors().into_iter().map(|t| (Some(layer), t)));
+            let tensors = self.layer_tensors(layer).into_iter();
+            all.extend(tensors.map(|t| (Some(layer), t)));
         }
         all.push((None, Tensor::FinalNorm));
         if !self.tie_word_embeddings {
             all.push((None, Tensor::LmHead));
         }
         all
+    }
+
+    /// The model's first `layers` layers, with its head behind them; all where it has no
+    /// more.
+    #[must_use]
+    pub fn truncated(&self, layers: usize) -> Self {
+        let layers = layers.min(self.num_hidden_layers);
+        let mut spec = self.clone();
+        if layers < self.num_hidden_layers {
+            spec.title = format!("{} (first {layers} layers)", self.title);
+        }
+        spec.num_hidden_layers = layers;
+        spec.other_formats
+            .retain(|other| other.layer.is_none_or(|layer| layer < layers));
+        spec
     }
 
     /// The tensor that the head reads: the embedding where they are tied.
@@ -275,13 +397,32 @@ impl ModelSpec {
         }
     }
 
+    /// The names of the matrices in an MLC checkpoint whose rows, joined in this order,
+    /// are this one, with their rows; of a vector, its name and elements.
+    ///
+    /// # Panics
+    /// As [`Self::param_name`].
+    pub fn param_parts(&self, layer: Option<usize>, tensor: Tensor) -> Vec<(String, usize)> {
+        let name = self.param_name(layer, tensor);
+        match (self.shape(tensor), &self.delta_net) {
+            (Shape::Matrix { .. }, Some(net)) if tensor == Tensor::GdnProj => {
+                let parts = qwen35::projection_parts(net).into_iter();
+                parts
+                    .map(|(part, rows)| (format!("{name}_{part}"), rows))
+                    .collect()
+            }
+            (Shape::Matrix { rows, .. }, _) => vec![(name, rows)],
+            (Shape::Vector { len } | Shape::Floats { len }, _) => vec![(name, len)],
+        }
+    }
+
     /// Number of weights, matrices and vectors together.
     pub fn parameters(&self) -> u64 {
         self.tensors()
             .into_iter()
             .map(|(_, tensor)| match self.shape(tensor) {
                 Shape::Matrix { rows, k } => (rows * k) as u64,
-                Shape::Vector { len } => len as u64,
+                Shape::Vector { len } | Shape::Floats { len } => len as u64,
             })
             .sum()
     }
@@ -337,13 +478,21 @@ impl ModelSpec {
         if let Some(problem) = scaling.and_then(|s| s.problem(self.rotary_dim / 2)) {
             return fail(problem);
         }
+        let net = self.delta_net.as_ref();
+        if let Some(problem) = net.and_then(GatedDeltaNet::problem) {
+            return fail(problem);
+        }
+        if let Some(problem) = self.experts.and_then(|experts| experts.problem()) {
+            return fail(problem);
+        }
         for (layer, tensor) in self.tensors() {
             let Shape::Matrix { k, .. } = self.shape(tensor) else {
                 continue;
             };
             let name = match tensor {
                 Tensor::O => "num_attention_heads * head_dim",
-                Tensor::Down => "intermediate_size",
+                Tensor::Down | Tensor::ExpertDown => "intermediate_size",
+                Tensor::GdnOut => "linear_num_value_heads * linear_value_head_dim",
                 Tensor::Embedding
                 | Tensor::InputNorm
                 | Tensor::Qkv
@@ -352,7 +501,15 @@ impl ModelSpec {
                 | Tensor::PostNorm
                 | Tensor::GateUp
                 | Tensor::FinalNorm
-                | Tensor::LmHead => "hidden_size",
+                | Tensor::LmHead
+                | Tensor::GdnProj
+                | Tensor::GdnConv
+                | Tensor::GdnALog
+                | Tensor::GdnDtBias
+                | Tensor::GdnNorm
+                | Tensor::Router
+                | Tensor::ExpertGate
+                | Tensor::ExpertUp => "hidden_size",
             };
             let format = self.format_of(layer, tensor);
             let group = format.group_size();
@@ -388,8 +545,9 @@ pub fn registry() -> Vec<ModelSpec> {
         qwen3::qwen3_1_7b(),
         qwen3::qwen3_4b(),
         qwen3::qwen3_8b(),
-        qwen3::qwen35_4b(),
-        qwen3::qwen36_35b_a3b(),
+        qwen3::qwen3_30b_a3b(),
+        qwen35::qwen35_4b(),
+        qwen35::qwen36_35b_a3b(),
     ]
 }
 
@@ -454,6 +612,9 @@ mod tests {
             ("qwen3-1.7b", 1721),
             ("qwen3-4b", 4022),
             ("qwen3-8b", 8191),
+            ("qwen3-30b-a3b", 30_532),
+            ("qwen35-4b", 4206),
+            ("qwen36-35b-a3b", 34_661),
         ] {
             let parameters = find(id).expect("registered").parameters();
             assert_eq!(
@@ -462,6 +623,16 @@ mod tests {
                 "{id}: {parameters}"
             );
         }
+    }
+
+    #[test]
+    fn a_truncated_model_has_its_first_layers() {
+        let whole = find("qwen36-35b-a3b").expect("registered");
+        let four = whole.truncated(4);
+        four.validate().expect("possible");
+        assert_eq!(four.num_hidden_layers, 4, "layers");
+        assert_eq!(four.other_formats[..], whole.other_formats[..4], "formats");
+        assert_eq!(whole.truncated(99), whole, "all of them");
     }
 
     #[test]
@@ -483,7 +654,7 @@ mod tests {
                 .iter()
                 .map(|&(_, t)| match phi3.shape(t) {
                     Shape::Matrix { .. } => 2,
-                    Shape::Vector { .. } => 1,
+                    Shape::Vector { .. } | Shape::Floats { .. } => 1,
                 })
                 .sum()
         };

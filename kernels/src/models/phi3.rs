@@ -1,6 +1,6 @@
 //! Phi-3 family: Phi-3, Phi-3.5 and Phi-4-mini.
 
-use super::{Family, ModelSpec, RopeScaling, Tensor};
+use super::{Family, ModelSpec, RopeScaling, Tensor, qwen3};
 use crate::quant::QuantFormat;
 
 /// Phi-3-mini-4k-instruct.
@@ -29,6 +29,9 @@ pub(super) fn phi3_mini() -> ModelSpec {
         stop_ids: vec![2, 32_000, 32_007],
         format: QuantFormat::Q4f16_1,
         other_formats: vec![],
+        attn_output_gate: false,
+        delta_net: None,
+        experts: None,
     }
 }
 
@@ -142,5 +145,16 @@ pub(super) fn param_name(layer: Option<usize>, tensor: Tensor) -> String {
         Tensor::Down => of_layer("mlp.down_proj"),
         Tensor::FinalNorm => "transformer.norm.weight".into(),
         Tensor::LmHead => "lm_head".into(),
+        // No model of the family has them.
+        Tensor::GdnProj
+        | Tensor::GdnConv
+        | Tensor::GdnALog
+        | Tensor::GdnDtBias
+        | Tensor::GdnNorm
+        | Tensor::GdnOut
+        | Tensor::Router
+        | Tensor::ExpertGate
+        | Tensor::ExpertUp
+        | Tensor::ExpertDown => qwen3::param_name(layer, tensor),
     }
 }

@@ -1,7 +1,7 @@
-//! Qwen3 family: the dense Qwen3, the gated-DeltaNet hybrid Qwen3.5 and the
-//! mixture of experts Qwen3.6.
+//! Qwen3, dense and with a mixture of experts, and the names of the parameters of all
+//! Qwen models.
 
-use super::{Family, ModelSpec, Tensor, llama};
+use super::{Experts, Family, ModelSpec, Tensor, llama};
 use crate::quant::QuantFormat;
 
 /// Qwen3-4B.
@@ -27,6 +27,9 @@ pub(super) fn qwen3_4b() -> ModelSpec {
         stop_ids: vec![151_645, 151_643],
         format: QuantFormat::Q4f16_1,
         other_formats: vec![],
+        attn_output_gate: false,
+        delta_net: None,
+        experts: None,
     }
 }
 
@@ -69,48 +72,46 @@ pub(super) fn qwen3_8b() -> ModelSpec {
     }
 }
 
-/// Qwen3.5-4B.
-pub(super) fn qwen35_4b() -> ModelSpec {
+/// Qwen3-30B-A3B, in MLX's affine format of 4 bits; constants of the configuration of
+/// Qwen/Qwen3-30B-A3B.
+pub(super) fn qwen3_30b_a3b() -> ModelSpec {
     ModelSpec {
-        id: "qwen35-4b".into(),
-        title: "Qwen3.5-4B".into(),
-        aliases: vec!["Qwen3.5-4B".into()],
-        family: Family::Qwen35,
-        num_hidden_layers: 32,
-        num_attention_heads: 16,
+        id: "qwen3-30b-a3b".into(),
+        title: "Qwen3-30B-A3B".into(),
+        aliases: vec!["Qwen3-30B-A3B-4bit".into()],
+        hidden_size: 2048,
+        num_hidden_layers: 48,
         num_key_value_heads: 4,
-        head_dim: 256,
-        intermediate_size: 9216,
-        vocab_size: 248_320,
-        rotary_dim: 64,
-        rope_theta: 1e7,
-        max_pages: 2048,
-        stop_ids: vec![248_046, 248_044],
+        intermediate_size: 768,
+        tie_word_embeddings: false,
+        experts: Some(Experts {
+            num_experts: 128,
+            num_experts_per_tok: 8,
+            norm_topk_prob: true,
+            shared_expert: false,
+        }),
+        format: QuantFormat::Affine4G64,
         ..qwen3_4b()
     }
 }
 
-/// Qwen3.6-35B-A3B.
-pub(super) fn qwen36_35b_a3b() -> ModelSpec {
-    ModelSpec {
-        id: "qwen36-35b-a3b".into(),
-        title: "Qwen3.6-35B-A3B".into(),
-        aliases: vec!["Qwen3.6-35B-A3B".into()],
-        family: Family::Qwen36Moe,
-        hidden_size: 2048,
-        num_hidden_layers: 40,
-        num_key_value_heads: 2,
-        intermediate_size: 512,
-        tie_word_embeddings: false,
-        max_pages: 384,
-        ..qwen35_4b()
-    }
-}
-
 pub(super) fn param_name(layer: Option<usize>, tensor: Tensor) -> String {
-    let name = llama::param_name(layer, tensor);
+    let of_layer = |name: &str| {
+        let layer = layer.expect("a layer's parameter needs its layer");
+        format!("model.layers.{layer}.{name}")
+    };
     match tensor {
-        Tensor::Qkv => name.replace("qkv_proj", "c_attn"),
+        Tensor::GdnProj => of_layer("linear_attn.in_proj"),
+        Tensor::GdnConv => of_layer("linear_attn.conv1d_weight"),
+        Tensor::GdnALog => of_layer("linear_attn.A_log"),
+        Tensor::GdnDtBias => of_layer("linear_attn.dt_bias"),
+        Tensor::GdnNorm => of_layer("linear_attn.norm.weight"),
+        Tensor::GdnOut => of_layer("linear_attn.out_proj"),
+        Tensor::Router => of_layer("mlp.gate"),
+        Tensor::ExpertGate => of_layer("mlp.switch_mlp.gate_proj"),
+        Tensor::ExpertUp => of_layer("mlp.switch_mlp.up_proj"),
+        Tensor::ExpertDown => of_layer("mlp.switch_mlp.down_proj"),
+        Tensor::Qkv => of_layer("self_attn.c_attn"),
         Tensor::Embedding
         | Tensor::InputNorm
         | Tensor::QNorm
@@ -120,6 +121,6 @@ pub(super) fn param_name(layer: Option<usize>, tensor: Tensor) -> String {
         | Tensor::GateUp
         | Tensor::Down
         | Tensor::FinalNorm
-        | Tensor::LmHead => name,
+        | Tensor::LmHead => llama::param_name(layer, tensor),
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     models::Tensor,
     quant::QuantFormat,
     role::Role,
-    variants::{Batch, Reduce, VARIANTS, Variant, WIDE_THREADS},
+    variants::{Batch, Reduce, VARIANTS, Variant},
 };
 use std::ops::Range;
 
@@ -80,19 +80,8 @@ impl Builder<'_> {
     pub(super) fn gemm_ffn(&mut self, layer: usize) -> Result<(), PlanError> {
         let (input, output) = (Activation::Normed, Activation::GateUp);
         self.matmul(Some(layer), Tensor::GateUp, input, output)?;
-        let label = format!("layers.{layer}.silu_mul");
-        let variant = self.base(Role::SiluMul, &label)?;
-        let elements = self.tokens * self.spec.intermediate_size;
-        let groups = elements.div_ceil(WIDE_THREADS);
-        self.dispatches.push(Dispatch {
-            label,
-            variant,
-            buffers: vec![act(Activation::Ffn), act(Activation::GateUp)],
-            uniform: vec![self.tokens as u32, groups as u32],
-            grid: self.fold(groups),
-            weight_bytes: 0,
-        });
-        Ok(())
+        let activated = [Activation::Ffn, Activation::GateUp];
+        self.silu_mul(layer, activated, self.tokens)
     }
 
     pub(super) fn attention_prefill(&mut self, layer: usize) -> Result<(), PlanError> {

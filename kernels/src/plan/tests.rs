@@ -62,6 +62,11 @@ fn published_dispatch_totals() {
         ("phi3-mini", &["splitk=0", "fuseprologue=1"], 196),
         ("smollm2-135m", &["kv8=1"], 244),
         ("qwen3-4b", &["kv8=1"], 364),
+        ("qwen35-4b", &[], 348),
+        ("qwen35-4b", &["splitk=0"], 340),
+        ("qwen36-35b-a3b", &[], 634),
+        ("qwen36-35b-a3b", &["splitk=0"], 624),
+        ("qwen3-30b-a3b", &[], 676),
     ] {
         for &format in QuantFormat::ALL {
             let spec = ModelSpec {
@@ -78,9 +83,9 @@ fn published_dispatch_totals() {
 }
 
 /// Flags that choose the form of a kernel; the others choose the dispatches.
-const FORM_FLAGS: [&str; 15] = [
-    "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "matmul", "vec4", "vec4h",
-    "vec4aff", "vec4affw", "vec4qkv", "qkvtile", "logits",
+const FORM_FLAGS: [&str; 19] = [
+    "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "sggdn", "sgmoe", "matmul",
+    "vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "vec4gdn", "vec4qkv", "qkvtile", "logits",
 ];
 
 /// Every value of a flag, as it is typed.
@@ -107,13 +112,29 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             "phi3-mini",
             &["splitk=8"][..],
             260,
-            &["vec4h=1", "vec4aff=1", "vec4affw=1"][..],
+            &[
+                "sggdn=1",
+                "sgmoe=1",
+                "vec4h=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
+            ][..],
         ),
         (
             "phi3-mini",
             &["splitk=0"],
             228,
-            &["vec4h=1", "vec4aff=1", "vec4affw=1"],
+            &[
+                "sggdn=1",
+                "sgmoe=1",
+                "vec4h=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
+            ],
         ),
         (
             "qwen3-4b",
@@ -121,8 +142,12 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             328,
             &[
                 "sgqkv=1",
+                "sggdn=1",
+                "sgmoe=1",
                 "vec4aff=1",
                 "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],
@@ -133,8 +158,12 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             292,
             &[
                 "sgqkv=1",
+                "sggdn=1",
+                "sgmoe=1",
                 "vec4aff=1",
                 "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],
@@ -145,8 +174,12 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             364,
             &[
                 "sgqkv=1",
+                "sggdn=1",
+                "sgmoe=1",
                 "vec4aff=1",
                 "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
                 "vec4qkv=1",
                 "qkvtile=1",
             ],
@@ -362,6 +395,10 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 ("smollm2-135m", "kv8=1"),
                 ("smollm2-135m", "fuseprologue=1"),
                 ("qwen3-4b", "kv8=1"),
+                ("qwen35-4b", "splitk=0"),
+                ("qwen35-4b", "kv8=1"),
+                ("qwen36-35b-a3b", "splitk=8"),
+                ("qwen3-30b-a3b", "splitk=8"),
             ] {
                 let spec = models::find(model).expect("registered");
                 let mut chosen = flag::Choices::new();
@@ -528,7 +565,13 @@ fn qwen3_normalises_heads_between_projection_and_rotation() {
 
 #[test]
 fn a_chunk_runs_in_one_dispatch_a_site_and_within_the_limits() {
-    for model in ["smollm2-135m", "phi3-mini", "qwen3-4b"] {
+    for model in [
+        "smollm2-135m",
+        "phi3-mini",
+        "qwen3-4b",
+        "qwen35-4b",
+        "qwen36-35b-a3b",
+    ] {
         let spec = models::find(model).expect("registered");
         let features = Features::PUBLISHED;
         let settings = Settings::resolve(&features, &flag::Choices::new()).expect("defaults");
@@ -675,5 +718,61 @@ fn require_apart(dispatch: &Dispatch) {
                 other.name
             );
         }
+    }
+}
+
+/// Dispatches of a prompt's chunk in the published form, the feed-forward layer in two.
+#[test]
+fn a_chunk_of_a_hybrid_has_the_published_dispatches() {
+    let settings = |choice: &str| {
+        let mut chosen = flag::Choices::new();
+        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+        Settings::resolve(&Features::PUBLISHED, &chosen).expect("no conflict")
+    };
+    let phase = Phase::Prefill {
+        tokens: 33,
+        head: false,
+    };
+    let spec = registered("qwen35-4b");
+    let plan = Plan::build(&spec, &settings("gemm=1"), &Features::PUBLISHED, phase);
+    assert_eq!(plan.expect("a plan").dispatches_per_token(), 394, "spec.md");
+}
+
+/// A stack of experts that one binding cannot hold is bound by whole experts.
+#[test]
+fn a_stack_of_experts_is_bound_in_parts() {
+    let spec = registered("qwen36-35b-a3b");
+    let most = 128 << 20;
+    let small = Features {
+        max_storage_binding_bytes: most,
+        ..Features::PUBLISHED
+    };
+    let settings = Settings::resolve(&small, &flag::Choices::new()).expect("no conflict");
+    let plan = Plan::build(&spec, &settings, &small, Phase::Decode).expect("a plan");
+    for site in ["expert_gate", "expert_up", "expert_down"] {
+        let label = format!("layers.3.{site}");
+        let parts = plan
+            .dispatches
+            .iter()
+            .filter(|d| d.label.starts_with(&label));
+        let parts: Vec<_> = parts
+            .map(|d| (d.rows().expect("a part"), &d.uniform))
+            .collect();
+        assert_eq!(parts.len(), 2, "{site}: 257 experts of 512 KiB");
+        let mut next = 0;
+        for (rows, uniform) in parts {
+            let of_expert = uniform[2] as usize;
+            assert_eq!(rows.first, next * of_expert, "{site}: one after the other");
+            assert_eq!(uniform[9] as usize, next, "{site}: the first expert");
+            next += uniform[10] as usize;
+            assert_eq!(
+                rows.count,
+                uniform[10] as usize * of_expert,
+                "{site}: whole ones"
+            );
+            let bytes = spec.format.words_per_row(2048 * 512 / of_expert) * 4 * rows.count;
+            assert!(bytes as u64 <= most, "{site}: it fits");
+        }
+        assert_eq!(next, 257, "{site}: every expert");
     }
 }

@@ -89,6 +89,24 @@ impl Matrix {
         parts.collect()
     }
 
+    /// A stack of experts' matrices of `rows` rows each, in parts of whole experts that a
+    /// variant may bind.
+    pub(super) fn bindable_experts(self, rows: usize, most: u64) -> Vec<Self> {
+        let words = 4 * self.format.words_per_row(self.k);
+        let expert = (rows * words).max(1) as u64;
+        let experts = usize::try_from(most / expert).unwrap_or(usize::MAX);
+        if self.rows / rows <= experts {
+            return vec![self];
+        }
+        let count = experts.max(1) * rows;
+        let parts = (0..self.rows).step_by(count).map(|first| {
+            let rows = count.min(self.rows - first);
+            let (layer, tensor) = (self.layer, self.tensor);
+            Self::part(self.format, layer, tensor, self.k, Some(first), rows)
+        });
+        parts.collect()
+    }
+
     /// The label of its dispatch, given that of the whole matrix.
     pub(super) fn label(&self, whole: &str) -> String {
         if self.part {

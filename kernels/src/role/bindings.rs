@@ -36,6 +36,8 @@ pub enum Element {
     KvScale,
     /// `f32`.
     F32,
+    /// `f32` whose vector width the load axis decides.
+    WideF32,
     /// `i32`.
     I32,
 }
@@ -54,26 +56,6 @@ pub struct Binding {
     pub element: Option<Element>,
     /// Shape in the symbols of [`super`], for documentation.
     pub shape: &'static str,
-}
-
-/// Type of a uniform field; all are four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar {
-    /// `u32`.
-    U32,
-    /// `i32`.
-    I32,
-    /// `f32`.
-    F32,
-}
-
-/// One field of a uniform struct.
-#[derive(Clone, Copy, Debug)]
-pub struct UniformField {
-    /// Field name in WGSL.
-    pub name: &'static str,
-    /// Field type.
-    pub scalar: Scalar,
 }
 
 const fn read(name: &'static str, element: Element, shape: &'static str) -> Binding {
@@ -116,29 +98,8 @@ const fn uniform(shape: &'static str) -> Binding {
     }
 }
 
-const fn u32_field(name: &'static str) -> UniformField {
-    UniformField {
-        name,
-        scalar: Scalar::U32,
-    }
-}
-
-const fn i32_field(name: &'static str) -> UniformField {
-    UniformField {
-        name,
-        scalar: Scalar::I32,
-    }
-}
-
-const fn f32_field(name: &'static str) -> UniformField {
-    UniformField {
-        name,
-        scalar: Scalar::F32,
-    }
-}
-
 use Element::{
-    Activation, Bias, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation,
+    Activation, Bias, F32, I32, KvCodes, KvScale, Output, Packed, Scale, WideActivation, WideF32,
 };
 
 /// Bindings of a role. Numbers up to the uniform are the published ones; what
@@ -424,6 +385,125 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::GatedQkvSplit => {
+            const {
+                &[
+                    read_write("qkv", Activation, "[T, Q+2KV]"),
+                    read_write("gate", Activation, "[T, Q]"),
+                    read("c_attn", Activation, "[T, 2Q+2KV]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::AttnGate => {
+            const {
+                &[
+                    update("attn_out", Activation, "[T, Q]"),
+                    read("gate", Activation, "[T, Q]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::GdnConv => {
+            const {
+                &[
+                    read_write("out", Activation, "[C]"),
+                    read("qkv_raw", Activation, "[P]"),
+                    update("ring", Activation, "[taps-1, C]"),
+                    read("w", Activation, "[C, taps]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[1]"),
+                ]
+            }
+        }
+        Role::GdnConvSeq => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, C]"),
+                    read("qkv_raw", Activation, "[T, P]"),
+                    read("ring", Activation, "[taps-1, C]"),
+                    read("w", Activation, "[C, taps]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
+                ]
+            }
+        }
+        Role::GdnConvCommit => {
+            const {
+                &[
+                    read("qkv_raw", Activation, "[T, P]"),
+                    update("ring", Activation, "[taps-1, C]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
+                ]
+            }
+        }
+        Role::GdnGates => {
+            const {
+                &[
+                    read_write("gates", F32, "[T, 2, VH]"),
+                    read("ab", Activation, "[T, P]"),
+                    read("a_log", F32, "[VH]"),
+                    read("dt_bias", F32, "[VH]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::GdnRecur => {
+            const {
+                &[
+                    read_write("out", F32, "[T, VH, DV]"),
+                    read("conv", Activation, "[T, C]"),
+                    read("gates", F32, "[T, 2, VH]"),
+                    update("state", WideF32, "[VH, DK, DV]"),
+                    uniform("{}"),
+                    read("position_map", I32, "[T]"),
+                ]
+            }
+        }
+        Role::GdnNormOut => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, VH, DV]"),
+                    read("recur", F32, "[T, VH, DV]"),
+                    read("gamma", Activation, "[DV]"),
+                    read("z", Activation, "[T, P]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::MoeRouterLogits => {
+            const {
+                &[
+                    read_write("out", F32, "[T, E+1]"),
+                    read("x", WideActivation, "[T, D]"),
+                    read("scales", Scale, "[E+1, D/32]"),
+                    read("weights", Packed, "[E+1, D/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[E+1, D/32]"),
+                ]
+            }
+        }
+        Role::MoeRouterTopk => {
+            const {
+                &[
+                    read_write("ids", I32, "[T, S]"),
+                    read_write("score", F32, "[T, S]"),
+                    read("logits", F32, "[T, E+1]"),
+                    uniform("{}"),
+                ]
+            }
+        }
+        Role::MoeCombine => {
+            const {
+                &[
+                    read_write("out", Activation, "[T, D]"),
+                    read("slots", Activation, "[T, S, D]"),
+                    read("score", F32, "[T, S]"),
+                    uniform("{}"),
+                ]
+            }
+        }
         Role::Argmax => {
             const {
                 &[
@@ -452,182 +532,5 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
-    }
-}
-
-/// Fields of a role's uniform struct, in order.
-pub(super) const fn uniform_of(role: Role) -> &'static [UniformField] {
-    match role {
-        Role::Embedding => {
-            const {
-                &[
-                    u32_field("seq_len"),
-                    u32_field("packGridDimX"),
-                    u32_field("first_row"),
-                    u32_field("row_count"),
-                ]
-            }
-        }
-        Role::QkNorm | Role::QkNormRopeAppend | Role::SiluMul => {
-            const { &[u32_field("seq_len"), u32_field("packGridDimX")] }
-        }
-        Role::RmsNorm
-        | Role::FusedFfn
-        | Role::FusedFfnPrologue
-        | Role::AddNorm
-        | Role::Add3Norm => const { &[u32_field("packGridDimX")] },
-        Role::QkvFused => {
-            const {
-                &[
-                    i32_field("position_map_elem_offset"),
-                    i32_field("pages_elem_offset"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::Attention => {
-            const {
-                &[
-                    i32_field("B"),
-                    i32_field("max_num_pages"),
-                    i32_field("nnz_pages"),
-                    i32_field("pages_elem_offset"),
-                    i32_field("page_indptr_elem_offset"),
-                    i32_field("page_values_elem_offset"),
-                    i32_field("length_info_elem_offset"),
-                    f32_field("sm_scale"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::AttentionSplitk => {
-            const {
-                &[
-                    i32_field("B"),
-                    i32_field("max_num_pages"),
-                    i32_field("nnz_pages"),
-                    i32_field("pages_elem_offset"),
-                    i32_field("page_indptr_elem_offset"),
-                    i32_field("page_values_elem_offset"),
-                    i32_field("length_info_elem_offset"),
-                    f32_field("sm_scale"),
-                    u32_field("num_splits"),
-                ]
-            }
-        }
-        Role::AttentionCombine => const { &[u32_field("num_splits")] },
-        Role::AttentionPrefill | Role::AttentionPrefillInt8 => {
-            const { &[u32_field("seq_len"), f32_field("sm_scale")] }
-        }
-        Role::QkvFusedScratch => {
-            const {
-                &[
-                    i32_field("position_map_elem_offset"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::AttentionInt8 => {
-            const {
-                &[
-                    i32_field("B"),
-                    i32_field("max_num_pages"),
-                    i32_field("nnz_pages"),
-                    i32_field("pages_elem_offset"),
-                    i32_field("page_indptr_elem_offset"),
-                    i32_field("page_values_elem_offset"),
-                    i32_field("length_info_elem_offset"),
-                    i32_field("scales_elem_offset"),
-                    f32_field("sm_scale"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::KvQuantizeInt8 => {
-            const {
-                &[
-                    i32_field("position_map_elem_offset"),
-                    i32_field("pages_elem_offset"),
-                    i32_field("scales_elem_offset"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::Int4Matmul => {
-            const {
-                &[
-                    u32_field("K_PACKED"),
-                    u32_field("SCALES_PER_ROW"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::Int4MatmulMoe => {
-            const {
-                &[
-                    u32_field("K_PACKED"),
-                    u32_field("SCALES_PER_ROW"),
-                    u32_field("N"),
-                    u32_field("IN_SLOT"),
-                    u32_field("OUT_SLOT"),
-                    u32_field("IN_TOK"),
-                    u32_field("OUT_TOK"),
-                    u32_field("IDS_STRIDE"),
-                ]
-            }
-        }
-        Role::KvAppend => {
-            const {
-                &[
-                    i32_field("ntoken"),
-                    i32_field("num_pages"),
-                    i32_field("pages_elem_offset"),
-                    i32_field("position_map_elem_offset"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::Rope => {
-            const {
-                &[
-                    i32_field("apply_rope"),
-                    i32_field("position_map_elem_offset"),
-                    i32_field("seq_len"),
-                    u32_field("packGridDimX"),
-                ]
-            }
-        }
-        Role::Argmax => &[],
-        Role::SampleReduce => const { &[f32_field("temperature")] },
-        Role::SampleSelect => {
-            const {
-                &[
-                    f32_field("temperature"),
-                    f32_field("top_p"),
-                    f32_field("min_p"),
-                    u32_field("top_k"),
-                    u32_field("seed"),
-                ]
-            }
-        }
-    }
-}
-
-/// The same for a variant of `Batch::Dynamic`: a matrix role's with `M_ROWS`, the
-/// vectors of the dispatch; every other role has its own field for its tokens.
-pub(super) const fn batched_uniform_of(role: Role) -> &'static [UniformField] {
-    if matches!(role, Role::Int4Matmul) {
-        const {
-            &[
-                u32_field("K_PACKED"),
-                u32_field("SCALES_PER_ROW"),
-                u32_field("packGridDimX"),
-                u32_field("M_ROWS"),
-            ]
-        }
-    } else if matches!(role, Role::FusedFfn) {
-        const { &[u32_field("packGridDimX"), u32_field("M_ROWS")] }
-    } else {
-        uniform_of(role)
     }
 }

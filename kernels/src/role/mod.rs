@@ -3,11 +3,15 @@
 //! Symbols used throughout: `y[N] = W[N, K] x[K]`; D the hidden size, F the
 //! feed-forward width, V the vocabulary, HD the head dimension, Q and KV the
 //! query and key widths, T the tokens of a dispatch, E the experts of a layer, S
-//! the slots of a token.
+//! the slots of a token. Of gated DeltaNet: P the rows of its projection, C the
+//! channels of its convolution, VH its value heads, DK and DV elements of a key and a
+//! value.
 
 mod bindings;
+mod uniforms;
 
-pub use bindings::{Access, Binding, Element, Scalar, UniformField};
+pub use bindings::{Access, Binding, Element};
+pub use uniforms::{Scalar, UniformField};
 
 use crate::{kv::KvFormat, suggest};
 use serde::{Deserialize, Serialize};
@@ -62,6 +66,28 @@ pub enum Role {
     QkNorm,
     /// The same with RoPE and KV append in one dispatch.
     QkNormRopeAppend,
+    /// Splits a projection whose heads are `[query | gate]` into QKV and gates.
+    GatedQkvSplit,
+    /// `out *= sigmoid(gate)`, in place.
+    AttnGate,
+    /// Causal convolution over the last tokens, then silu; its ring keeps raw tokens.
+    GdnConv,
+    /// The same for a chunk, from the ring as it was before (prefill).
+    GdnConvSeq,
+    /// Stores the last tokens of a chunk in the ring (prefill).
+    GdnConvCommit,
+    /// Decay and update rate of each value head.
+    GdnGates,
+    /// The gated delta rule: `S = a S + k (x) b (v - (a S)^T k)`; `out = S^T q`.
+    GdnRecur,
+    /// `rms_norm(x) * silu(z)` of each value head.
+    GdnNormOut,
+    /// Router logits of every expert and, where there is one, of the shared gate.
+    MoeRouterLogits,
+    /// The experts of a token and their weights.
+    MoeRouterTopk,
+    /// Weighted sum of the outputs of a token's experts.
+    MoeCombine,
     /// Index of the largest logit; the lowest index wins a tie.
     Argmax,
     /// The largest logit of each part of the vocabulary and the sum of its weights.
@@ -95,6 +121,17 @@ impl Role {
         Self::Rope,
         Self::QkNorm,
         Self::QkNormRopeAppend,
+        Self::GatedQkvSplit,
+        Self::AttnGate,
+        Self::GdnConv,
+        Self::GdnConvSeq,
+        Self::GdnConvCommit,
+        Self::GdnGates,
+        Self::GdnRecur,
+        Self::GdnNormOut,
+        Self::MoeRouterLogits,
+        Self::MoeRouterTopk,
+        Self::MoeCombine,
         Self::Argmax,
         Self::SampleReduce,
         Self::SampleSelect,
@@ -125,6 +162,17 @@ impl Role {
             Self::Rope => "rope",
             Self::QkNorm => "qk_norm",
             Self::QkNormRopeAppend => "qk_norm_rope_append",
+            Self::GatedQkvSplit => "gated_qkv_split",
+            Self::AttnGate => "attn_gate",
+            Self::GdnConv => "gdn_conv",
+            Self::GdnConvSeq => "gdn_conv_seq",
+            Self::GdnConvCommit => "gdn_conv_commit",
+            Self::GdnGates => "gdn_gates",
+            Self::GdnRecur => "gdn_recur",
+            Self::GdnNormOut => "gdn_norm_out",
+            Self::MoeRouterLogits => "moe_router_logits",
+            Self::MoeRouterTopk => "moe_router_topk",
+            Self::MoeCombine => "moe_combine",
             Self::Argmax => "argmax",
             Self::SampleReduce => "sample_reduce",
             Self::SampleSelect => "sample_select",
@@ -133,7 +181,10 @@ impl Role {
 
     /// Whether it is `y = W x` and nothing else.
     pub const fn is_product(self) -> bool {
-        matches!(self, Self::Int4Matmul | Self::Int4MatmulMoe)
+        matches!(
+            self,
+            Self::Int4Matmul | Self::Int4MatmulMoe | Self::MoeRouterLogits
+        )
     }
 
     /// How the keys and values are cached that it reads or stores; `None` where it
@@ -162,6 +213,17 @@ impl Role {
             | Self::Add3Norm
             | Self::Rope
             | Self::QkNorm
+            | Self::GatedQkvSplit
+            | Self::AttnGate
+            | Self::GdnConv
+            | Self::GdnConvSeq
+            | Self::GdnConvCommit
+            | Self::GdnGates
+            | Self::GdnRecur
+            | Self::GdnNormOut
+            | Self::MoeRouterLogits
+            | Self::MoeRouterTopk
+            | Self::MoeCombine
             | Self::Argmax
             | Self::SampleReduce
             | Self::SampleSelect => None,
@@ -176,12 +238,12 @@ impl Role {
 
     /// Fields of the uniform struct in order; empty where the role has none.
     pub const fn uniform(self) -> &'static [UniformField] {
-        bindings::uniform_of(self)
+        uniforms::of(self)
     }
 
     /// The same of a variant that takes the number of its vectors from there.
     pub const fn batched_uniform(self) -> &'static [UniformField] {
-        bindings::batched_uniform_of(self)
+        uniforms::batched_of(self)
     }
 }
 

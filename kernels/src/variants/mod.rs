@@ -151,6 +151,12 @@ pub const GEMM_TILE: usize = 32;
 pub const BATCHED_TILE_ROWS: usize = 4;
 /// Invocations of a workgroup that normalises or quantises one head.
 pub const HEAD_THREADS: usize = 32;
+/// Invocations of a workgroup that updates the state of one head, one for each element
+/// of a value.
+pub const STATE_THREADS: usize = 128;
+/// Tokens that the form of the recurrence for a chunk takes at once: keys and queries of
+/// as many fit workgroup memory.
+pub const SCAN_BLOCK: usize = 8;
 /// Invocations of a tree-form attention workgroup.
 pub const ATTENTION_THREADS: usize = 32;
 /// Invocations of every other workgroup.
@@ -316,6 +322,30 @@ pub const FORMS: &[Form] = &[
     form(Role::Rope, Reduce::Elementwise, Load::Word),
     form(Role::QkNorm, Reduce::Tree, Load::Word),
     form(Role::QkNormRopeAppend, Reduce::Tree, Load::Word),
+    form(Role::GatedQkvSplit, Reduce::Elementwise, Load::Word),
+    form(Role::AttnGate, Reduce::Elementwise, Load::Word),
+    form(Role::GdnConv, Reduce::Elementwise, Load::Word),
+    form(Role::GdnConvSeq, Reduce::Elementwise, Load::Word),
+    form(Role::GdnConvCommit, Reduce::Elementwise, Load::Word),
+    form(Role::GdnGates, Reduce::Elementwise, Load::Word),
+    form(Role::GdnRecur, Reduce::Tree, Load::Word),
+    form(Role::GdnRecur, Reduce::Tree, Load::Vec4),
+    subgroup(Role::GdnRecur, Tile::One, Load::Word),
+    subgroup(Role::GdnRecur, Tile::One, Load::Vec4),
+    batched(
+        Batch::Dynamic,
+        form(Role::GdnRecur, Reduce::Tree, Load::Word),
+    ),
+    form(Role::GdnNormOut, Reduce::Tree, Load::Word),
+    subgroup(Role::GdnNormOut, Tile::One, Load::Word),
+    form(Role::MoeRouterLogits, Reduce::Tree, Load::Word),
+    form(Role::MoeRouterLogits, Reduce::Tree, Load::Vec2),
+    form(Role::MoeRouterLogits, Reduce::Row, Load::Vec4),
+    subgroup(Role::MoeRouterLogits, Tile::Four, Load::Word),
+    subgroup(Role::MoeRouterLogits, Tile::Four, Load::Vec2),
+    form(Role::MoeRouterTopk, Reduce::Tree, Load::Word),
+    subgroup(Role::MoeRouterTopk, Tile::One, Load::Word),
+    form(Role::MoeCombine, Reduce::Elementwise, Load::Word),
     form(Role::Argmax, Reduce::Tree, Load::Word),
     subgroup(Role::Argmax, Tile::One, Load::Word),
     form(Role::SampleReduce, Reduce::Tree, Load::Word),
@@ -403,7 +433,7 @@ impl Variant {
             Element::Activation | Element::WideActivation => Some(self.elem),
             Element::Output => Some(self.elem.max(self.out)),
             Element::Scale | Element::Bias => self.format.map(QuantFormat::scale_type),
-            Element::F32 => Some(Elem::F32),
+            Element::F32 | Element::WideF32 => Some(Elem::F32),
             Element::KvScale => Some(Elem::F16),
             Element::Packed | Element::KvCodes | Element::I32 => None,
         }
@@ -468,6 +498,7 @@ impl Variant {
             | Role::QkvFusedScratch
             | Role::Int4Matmul
             | Role::Int4MatmulMoe
+            | Role::MoeRouterLogits
             | Role::FusedFfn
             | Role::FusedFfnPrologue => match self.reduce {
                 Reduce::Row => ROW_THREADS,
@@ -487,7 +518,13 @@ impl Variant {
                 }
             },
             Role::AttentionCombine => ATTENTION_THREADS,
-            Role::QkNorm | Role::QkNormRopeAppend | Role::KvQuantizeInt8 => HEAD_THREADS,
+            Role::QkNorm
+            | Role::QkNormRopeAppend
+            | Role::KvQuantizeInt8
+            | Role::GdnGates
+            | Role::GdnNormOut
+            | Role::MoeRouterTopk => HEAD_THREADS,
+            Role::GdnRecur => STATE_THREADS / self.load.words(),
             Role::Embedding
             | Role::RmsNorm
             | Role::SiluMul
@@ -495,6 +532,12 @@ impl Variant {
             | Role::Add3Norm
             | Role::KvAppend
             | Role::Rope
+            | Role::GatedQkvSplit
+            | Role::AttnGate
+            | Role::GdnConv
+            | Role::GdnConvSeq
+            | Role::GdnConvCommit
+            | Role::MoeCombine
             | Role::Argmax
             | Role::SampleReduce
             | Role::SampleSelect => WIDE_THREADS,
@@ -591,7 +634,10 @@ impl Variant {
     pub fn is_of_chunk(&self) -> bool {
         let attends = matches!(
             self.role,
-            Role::AttentionPrefill | Role::AttentionPrefillInt8
+            Role::AttentionPrefill
+                | Role::AttentionPrefillInt8
+                | Role::GdnConvSeq
+                | Role::GdnConvCommit
         );
         attends || self.is_batched()
     }

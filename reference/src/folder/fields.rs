@@ -1,7 +1,7 @@
 //! The keys of a configuration. Unknown keys are refused.
 
 use super::{FolderError, field};
-use kernels::models::{Family, ModelSpec, RopeScaling, registry};
+use kernels::models::{Experts, Family, GatedDeltaNet, ModelSpec, RopeScaling, registry};
 use kernels::quant::QuantFormat;
 use kernels::suggest;
 use serde_json::{Map, Value};
@@ -246,6 +246,13 @@ impl Fields<'_> {
         let head_dim = self.head_dim()?;
         let rotary_factor = self.number("partial_rotary_factor", Some(1.0))?;
         let tie_word_embeddings = self.flag("tie_word_embeddings")?;
+        let delta_net = self.delta_net(family, num_hidden_layers)?;
+        let experts = self.experts(family)?;
+        // An expert's width, where there is no other.
+        let width = match experts {
+            Some(_) => "moe_intermediate_size",
+            None => "intermediate_size",
+        };
         Ok(ModelSpec {
             id: String::new(),
             title: String::new(),
@@ -256,7 +263,7 @@ impl Fields<'_> {
             num_attention_heads,
             num_key_value_heads: self.size("num_key_value_heads")?,
             head_dim,
-            intermediate_size: self.size("intermediate_size")?,
+            intermediate_size: self.size(width)?,
             vocab_size: self.size("vocab_size")?,
             rotary_dim: (rotary_factor * head_dim as f64).round() as usize,
             rope_theta: self.number(theta, None)?,
@@ -267,7 +274,66 @@ impl Fields<'_> {
             stop_ids: Vec::new(),
             format: QuantFormat::Q4f16_1,
             other_formats: Vec::new(),
+            attn_output_gate: delta_net.is_some(),
+            delta_net,
+            experts,
         })
+    }
+
+    /// The layers of a hybrid that have a state.
+    fn delta_net(
+        &self,
+        family: Family,
+        layers: usize,
+    ) -> Result<Option<GatedDeltaNet>, FolderError> {
+        match family {
+            Family::Llama | Family::Phi3 | Family::Qwen3 => return Ok(None),
+            Family::Qwen35 | Family::Qwen36Moe => (),
+        }
+        let net = GatedDeltaNet {
+            linear_num_key_heads: self.size("linear_num_key_heads")?,
+            linear_num_value_heads: self.size("linear_num_value_heads")?,
+            linear_key_head_dim: self.size("linear_key_head_dim")?,
+            linear_value_head_dim: self.size("linear_value_head_dim")?,
+            linear_conv_kernel_dim: self.size("linear_conv_kernel_dim")?,
+            full_attention_interval: self.size("full_attention_interval")?,
+        };
+        const KINDS: &str = "layer_types";
+        if let Some(stated) = self.map.get(KINDS) {
+            let every = net.full_attention_interval;
+            let kinds = (1..=layers).map(|n| match n % every {
+                0 => "full_attention",
+                _ => "linear_attention",
+            });
+            if *stated != Value::from(kinds.collect::<Vec<_>>()) {
+                let expected = format!("full_attention at every layer of {every}");
+                return Err(self.error(KINDS, expected, Some(stated)));
+            }
+        }
+        Ok(Some(net))
+    }
+
+    /// The experts of a model that has any.
+    fn experts(&self, family: Family) -> Result<Option<Experts>, FolderError> {
+        if !self.map.contains_key("num_experts") {
+            return Ok(None);
+        }
+        let shared = "shared_expert_intermediate_size";
+        let shared_expert = family == Family::Qwen36Moe;
+        if shared_expert && self.size(shared)? != self.size("moe_intermediate_size")? {
+            let expected = "moe_intermediate_size, as the experts have one stack";
+            return Err(self.error(shared, expected, self.map.get(shared)));
+        }
+        Ok(Some(Experts {
+            num_experts: self.size("num_experts")?,
+            num_experts_per_tok: self.size("num_experts_per_tok")?,
+            // The hybrids' configurations may leave it out.
+            norm_topk_prob: match self.map.get("norm_topk_prob") {
+                None => shared_expert,
+                Some(_) => self.flag("norm_topk_prob")?,
+            },
+            shared_expert,
+        }))
     }
 }
 

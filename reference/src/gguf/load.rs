@@ -204,6 +204,7 @@ fn parameter(model: &Model<'_>, spec: &ModelSpec, key: Key) -> Result<(Stored, L
     match spec.shape(key.1) {
         Shape::Matrix { rows, k } => matrix(model, spec.format_of(key.0, key.1), key, rows, k),
         Shape::Vector { len } => vector(model, key, len),
+        Shape::Floats { .. } => panic!("no architecture that is read from GGUF has {:?}", key.1),
     }
 }
 

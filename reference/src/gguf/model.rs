@@ -2,7 +2,7 @@
 //! each parameter.
 
 use super::{BlockType, Gguf, GgufError, TensorInfo, dequantise};
-use crate::checkpoint::{CheckpointError, Key, describe, supported};
+use crate::checkpoint::{CheckpointError, Key, describe};
 use crate::folder::fields::registered;
 use kernels::models::{Family, ModelSpec, Shape, Tensor};
 use kernels::quant::QuantFormat;
@@ -148,10 +148,14 @@ impl<'a> Model<'a> {
             spec: spec(gguf)?,
             gguf,
         };
-        supported(&model.spec).map_err(|cause| LoadError::Checkpoint {
-            file: gguf.file().to_owned(),
-            cause,
-        })?;
+        model
+            .spec
+            .validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| LoadError::Checkpoint {
+                file: gguf.file().to_owned(),
+                cause,
+            })?;
         let mut known = BTreeSet::new();
         for key in model.spec.tensors() {
             known.extend(model.parts(key)?.into_iter().map(|part| part.name));
@@ -211,7 +215,7 @@ impl<'a> Model<'a> {
     pub(super) fn parts(&self, key: Key) -> Result<Vec<Part<'a>>, LoadError> {
         let (rows, k) = match self.spec.shape(key.1) {
             Shape::Matrix { rows, k } => (rows, k),
-            Shape::Vector { len } => (1, len),
+            Shape::Vector { len } | Shape::Floats { len } => (1, len),
         };
         let names = part_names(&self.spec, key);
         names
@@ -273,6 +277,16 @@ fn part_names(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, Option<usi
         Tensor::Down => whole("ffn_down"),
         Tensor::FinalNorm => whole("output_norm"),
         Tensor::LmHead => whole("output"),
+        Tensor::GdnProj
+        | Tensor::GdnConv
+        | Tensor::GdnALog
+        | Tensor::GdnDtBias
+        | Tensor::GdnNorm
+        | Tensor::GdnOut
+        | Tensor::Router
+        | Tensor::ExpertGate
+        | Tensor::ExpertUp
+        | Tensor::ExpertDown => panic!("no architecture that is read from GGUF has {tensor:?}"),
     }
 }
 
@@ -282,7 +296,7 @@ pub(crate) fn expected(spec: &ModelSpec) -> BTreeMap<String, (u64, Option<u64>)>
     for key in spec.tensors() {
         let (rows, k) = match spec.shape(key.1) {
             Shape::Matrix { rows, k } => (rows, k),
-            Shape::Vector { len } => (1, len),
+            Shape::Vector { len } | Shape::Floats { len } => (1, len),
         };
         for (name, part_rows, _) in part_names(spec, key) {
             let rows = part_rows.unwrap_or(rows) as u64;
@@ -373,6 +387,9 @@ fn spec(gguf: &Gguf) -> Result<ModelSpec, LoadError> {
         stop_ids: stop_ids(gguf)?,
         format: QuantFormat::Q4f16_1,
         other_formats: Vec::new(),
+        attn_output_gate: false,
+        delta_net: None,
+        experts: None,
     };
     Ok(registered(&spec).unwrap_or(spec))
 }

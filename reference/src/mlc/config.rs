@@ -20,7 +20,7 @@ const IGNORED_KEYS: [&str; 8] = [
     "eos_token_id",
     "pad_token_id",
 ];
-const USED_KEYS: [&str; 20] = [
+const USED_KEYS: &[&str] = &[
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -41,6 +41,13 @@ const USED_KEYS: [&str; 20] = [
     "hidden_act",
     "attention_bias",
     "weight_block_size",
+    "full_attention_interval",
+    "linear_conv_kernel_dim",
+    "linear_key_head_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_value_head_dim",
+    "layer_types",
 ];
 
 /// The model; `records` bounds the number of layers.
@@ -54,8 +61,10 @@ pub(super) fn spec(
         Some("llama") => Family::Llama,
         Some("phi3") => Family::Phi3,
         Some("qwen3") => Family::Qwen3,
+        Some("qwen3_5") => Family::Qwen35,
         Some(_) | None => {
-            return Err(fields.error("model_type", "llama, phi3 or qwen3", model_type));
+            let expected = "llama, phi3, qwen3 or qwen3_5";
+            return Err(fields.error("model_type", expected, model_type));
         }
     };
     let quantization = fields.map.get("quantization");
@@ -78,7 +87,7 @@ pub(super) fn spec(
         ("weight_block_size", Value::Null),
         ("model_type", model_type.cloned().unwrap_or_default()),
     ];
-    model.check_keys(&USED_KEYS, &IGNORED_KEYS, &only)?;
+    model.check_keys(USED_KEYS, &IGNORED_KEYS, &only)?;
     let theta = match family {
         Family::Llama | Family::Phi3 => "position_embedding_base",
         Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => "rope_theta",

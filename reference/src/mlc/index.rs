@@ -2,6 +2,7 @@
 //! before it is used.
 
 use super::CONFIG;
+use super::write::vector_shape;
 use crate::checkpoint::{Key, Progress, describe, hex};
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
 use crate::inspect::Stored;
@@ -13,7 +14,7 @@ use md5::{Digest, Md5};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,19 +93,21 @@ pub(super) struct Index {
     pub(super) records: Vec<Record>,
 }
 
-/// Names of a parameter's records as the index has them.
+/// Names of a parameter's records as the index has them; of a matrix those of the parts
+/// whose rows are joined.
+#[derive(Default)]
 pub(super) struct Names {
     /// `.q_weight`, or the vector.
-    pub(super) main: Option<String>,
+    pub(super) main: Vec<String>,
     /// `.q_scale`.
-    pub(super) scale: Option<String>,
+    pub(super) scale: Vec<String>,
 }
 
 /// A decoded record.
 pub(super) enum Part {
     Words(Vec<u32>),
     Half(Vec<f16>),
-    /// Scales of a format whose scales are f32.
+    /// Vectors that stay in f32, and scales of a format whose scales are f32.
     Wide(Vec<f32>),
 }
 
@@ -113,6 +116,20 @@ fn shown(value: Option<&Value>) -> String {
     value.map_or("nothing".into(), |value| {
         value.to_string().chars().take(80).collect()
     })
+}
+
+impl Part {
+    /// The parts one after the other; none where there is none or where their types
+    /// differ.
+    pub(super) fn joined(parts: impl IntoIterator<Item = Self>) -> Option<Self> {
+        parts.into_iter().reduce(|all, next| match (all, next) {
+            (Self::Words(a), Self::Words(b)) => Self::Words([a, b].concat()),
+            (Self::Half(a), Self::Half(b)) => Self::Half([a, b].concat()),
+            (Self::Wide(a), Self::Wide(b)) => Self::Wide([a, b].concat()),
+            // A wrong dtype was refused by `match_parameters`.
+            (all, _) => all,
+        })
+    }
 }
 
 impl Index {
@@ -327,10 +344,13 @@ impl Index {
         &mut self,
         spec: &ModelSpec,
     ) -> Result<BTreeMap<Key, Names>, FolderError> {
-        if spec.format.scale_type() == Elem::F32 {
-            for record in &mut self.records {
-                record.wide = record.name.ends_with(".q_scale");
-            }
+        let floats = spec.tensors().into_iter();
+        let floats = floats.filter(|&(_, t)| matches!(spec.shape(t), Shape::Floats { .. }));
+        let floats: BTreeSet<String> = floats.map(|(l, t)| spec.param_name(l, t)).collect();
+        let wide_scales = spec.format.scale_type() == Elem::F32;
+        for record in &mut self.records {
+            let scale = wide_scales && record.name.ends_with(".q_scale");
+            record.wide = scale || floats.contains(&record.name);
         }
         let mut by_name = BTreeMap::new();
         for record in &self.records {
@@ -341,9 +361,7 @@ impl Index {
         let mut names = BTreeMap::new();
         let mut known = Vec::new();
         for key @ (layer, tensor) in spec.tensors() {
-            let base = spec.param_name(layer, tensor);
-            let mut find = |suffix: &str, shape: Vec<usize>, words: bool| {
-                let name = format!("{base}{suffix}");
+            let mut find = |name: String, shape: Vec<usize>, words: bool| {
                 // Newer checkpoints of the Qwen family name it as Llama does.
                 let alias = name.replace(".c_attn", ".qkv_proj");
                 let record = by_name
@@ -358,24 +376,27 @@ impl Index {
                     });
                 };
                 self.check_record(record, &shape, words)?;
-                Ok(Some(record.name.clone()))
+                Ok(record.name.clone())
             };
-            let found = match spec.shape(tensor) {
-                Shape::Matrix { rows, k } => {
-                    let words = vec![rows, spec.format.words_per_row(k)];
-                    let scales = vec![rows, spec.format.scales_per_row(k)];
-                    let names = Names {
-                        main: find(".q_weight", words, true)?,
-                        scale: find(".q_scale", scales, false)?,
-                    };
-                    self.check_scale(names.scale.as_deref(), spec.format)?;
-                    names
+            let mut found = Names::default();
+            for (base, rows) in spec.param_parts(layer, tensor) {
+                match spec.shape(tensor) {
+                    Shape::Matrix { k, .. } => {
+                        let words = vec![rows, spec.format.words_per_row(k)];
+                        let scales = vec![rows, spec.format.scales_per_row(k)];
+                        found
+                            .main
+                            .push(find(format!("{base}.q_weight"), words, true)?);
+                        let scale = find(format!("{base}.q_scale"), scales, false)?;
+                        self.check_scale(&scale, spec.format)?;
+                        found.scale.push(scale);
+                    }
+                    Shape::Vector { len } | Shape::Floats { len } => {
+                        let shape = vector_shape(spec, tensor, len);
+                        found.main.push(find(base, shape, false)?);
+                    }
                 }
-                Shape::Vector { len } => Names {
-                    main: find("", vec![len], false)?,
-                    scale: None,
-                },
-            };
+            }
             names.insert(key, found);
         }
         match by_name.keys().next() {
@@ -394,8 +415,8 @@ impl Index {
     }
 
     /// Refuses scales of another type than the configuration's format has.
-    fn check_scale(&self, name: Option<&str>, format: QuantFormat) -> Result<(), FolderError> {
-        let of_name = |r: &&Record| Some(r.name.as_str()) == name;
+    fn check_scale(&self, name: &str, format: QuantFormat) -> Result<(), FolderError> {
+        let of_name = |r: &&Record| r.name == name;
         let Some(record) = self.records.iter().find(of_name) else {
             return Ok(());
         };

@@ -5,7 +5,7 @@ use crate::checkpoint::{Checkpoint, Progress, hex};
 use crate::folder::{FolderError, field, io, origin, write_json, write_whole};
 use crate::matrix::Scales;
 use kernels::QuantFormat;
-use kernels::models::{Family, ModelSpec, RopeScaling, Shape};
+use kernels::models::{Family, ModelSpec, RopeScaling, Shape, Tensor};
 use md5::{Digest, Md5};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -76,38 +76,52 @@ fn records<'a>(checkpoint: &'a Checkpoint, dir: &Path) -> Result<Vec<Record<'a>>
     let spec = checkpoint.spec();
     let mut all = Vec::new();
     for (layer, tensor) in spec.tensors() {
-        let name = spec.param_name(layer, tensor);
-        let Shape::Matrix { rows, .. } = spec.shape(tensor) else {
-            let values = checkpoint.vector(layer, tensor);
+        let vector: Option<(&str, &[u8])> = match spec.shape(tensor) {
+            Shape::Vector { .. } => {
+                let values = checkpoint.vector(layer, tensor);
+                Some(("float16", bytemuck::cast_slice(values)))
+            }
+            Shape::Floats { .. } => {
+                let values = checkpoint.floats(layer, tensor);
+                Some(("float32", bytemuck::cast_slice(values)))
+            }
+            Shape::Matrix { .. } => None,
+        };
+        if let Some((dtype, bytes)) = vector {
+            let (name, len) = spec.param_parts(layer, tensor).swap_remove(0);
             all.push(Record {
                 name,
-                shape: vec![values.len()],
-                dtype: "float16",
-                bytes: bytemuck::cast_slice(values),
+                shape: vector_shape(spec, tensor, len),
+                dtype,
+                bytes,
             });
             continue;
-        };
-        let matrix = checkpoint.matrix(layer, tensor);
-        let (QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1, words) = (matrix.format, matrix.words)
-        else {
-            let expected = "q4f16_1 or q4f32_1";
-            return Err(field(dir, name, expected, matrix.format, ""));
-        };
-        all.push(Record {
-            name: format!("{name}.q_weight"),
-            shape: vec![rows, words.len() / rows],
-            dtype: "uint32",
-            bytes: bytemuck::cast_slice(words),
-        });
-        all.push(Record {
-            name: format!("{name}.q_scale"),
-            shape: vec![rows, matrix.scales.len() / rows],
-            dtype: match matrix.scales {
-                Scales::F16(_) => "float16",
-                Scales::F32(_) => "float32",
-            },
-            bytes: matrix.scales.bytes(),
-        });
+        }
+        let whole = checkpoint.matrix(layer, tensor);
+        if !matches!(whole.format, QuantFormat::Q4f16_1 | QuantFormat::Q4f32_1) {
+            let name = spec.param_name(layer, tensor);
+            return Err(field(dir, name, "q4f16_1 or q4f32_1", whole.format, ""));
+        }
+        let mut first = 0;
+        for (name, rows) in spec.param_parts(layer, tensor) {
+            let matrix = whole.slice(first, rows);
+            first += rows;
+            all.push(Record {
+                name: format!("{name}.q_weight"),
+                shape: vec![rows, matrix.words.len() / rows],
+                dtype: "uint32",
+                bytes: bytemuck::cast_slice(matrix.words),
+            });
+            all.push(Record {
+                name: format!("{name}.q_scale"),
+                shape: vec![rows, matrix.scales.len() / rows],
+                dtype: match matrix.scales {
+                    Scales::F16(_) => "float16",
+                    Scales::F32(_) => "float32",
+                },
+                bytes: matrix.scales.bytes(),
+            });
+        }
     }
     Ok(all)
 }
@@ -169,7 +183,9 @@ fn config_of(spec: &ModelSpec) -> Value {
     let (model_type, theta) = match spec.family {
         Family::Llama => ("llama", "position_embedding_base"),
         Family::Phi3 => ("phi3", "position_embedding_base"),
-        Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => ("qwen3", "rope_theta"),
+        Family::Qwen3 => ("qwen3", "rope_theta"),
+        Family::Qwen35 => ("qwen3_5", "rope_theta"),
+        Family::Qwen36Moe => ("qwen3_5_moe", "rope_theta"),
     };
     let mut model = json!({
         "hidden_size": spec.hidden_size,
@@ -191,6 +207,7 @@ fn config_of(spec: &ModelSpec) -> Value {
         let factor = spec.rotary_dim as f64 / spec.head_dim as f64;
         model["partial_rotary_factor"] = json!(factor);
     }
+    write_layers(spec, &mut model);
     json!({
         "version": "0.1.0",
         "model_type": model_type,
@@ -200,6 +217,36 @@ fn config_of(spec: &ModelSpec) -> Value {
         "context_window_size": spec.max_context(),
         "eos_token_id": spec.stop_ids,
     })
+}
+
+/// The dimensions of a vector's record.
+pub(super) fn vector_shape(spec: &ModelSpec, tensor: Tensor, len: usize) -> Vec<usize> {
+    match (tensor, &spec.delta_net) {
+        (Tensor::GdnConv, Some(net)) => vec![net.conv_dim(), 1, net.linear_conv_kernel_dim],
+        _ => vec![len],
+    }
+}
+
+/// Adds the keys of gated DeltaNet and of experts, as the configurations have them.
+pub(crate) fn write_layers(spec: &ModelSpec, config: &mut Value) {
+    let mut add = |object: Value| {
+        if let (Some(config), Value::Object(object)) = (config.as_object_mut(), object) {
+            config.extend(object);
+        }
+    };
+    if let Some(net) = &spec.delta_net {
+        add(json!(net));
+    }
+    if let Some(experts) = &spec.experts {
+        add(json!(experts));
+        add(json!({ "moe_intermediate_size": spec.intermediate_size }));
+        if experts.shared_expert {
+            add(json!({ "shared_expert_intermediate_size": spec.intermediate_size }));
+        }
+        if let Some(config) = config.as_object_mut() {
+            config.remove("shared_expert");
+        }
+    }
 }
 
 /// Adds the keys of a scaled RoPE, as the published configurations have them.

@@ -1,11 +1,11 @@
 //! Writing a checkpoint folder in MLX's form.
 
 use super::CONFIG;
-use super::config::parts;
+use super::config::{part_shape, parts, vector_name, vector_shape};
 use crate::checkpoint::{Checkpoint, Progress};
 use crate::folder::{FolderError, field, io, origin, write_json, write_whole};
 use crate::matrix::Scales;
-use crate::mlc::write_scaling;
+use crate::mlc::{write_layers, write_scaling};
 use crate::tensors::{INDEX, SINGLE};
 use kernels::models::{Family, ModelSpec, Shape};
 use kernels::quant::QuantFormat;
@@ -104,13 +104,24 @@ fn tensors<'a>(checkpoint: &'a Checkpoint, dir: &Path) -> Result<Vec<Tensor<'a>>
     let spec = checkpoint.spec();
     let mut all = Vec::new();
     for key @ (layer, tensor) in spec.tensors() {
-        if let Shape::Vector { len } = spec.shape(tensor) {
+        let vector = match spec.shape(tensor) {
+            Shape::Vector { len } => {
+                let values = checkpoint.vector(layer, tensor);
+                Some((len, "F16", bytemuck::cast_slice(values)))
+            }
+            Shape::Floats { len } => {
+                let values = checkpoint.floats(layer, tensor);
+                Some((len, "F32", bytemuck::cast_slice(values)))
+            }
+            Shape::Matrix { .. } => None,
+        };
+        if let Some((len, dtype, bytes)) = vector {
             let (base, _) = parts(spec, key).swap_remove(0);
             all.push(Tensor {
-                name: format!("{base}.weight"),
-                dtype: "F16",
-                shape: vec![len],
-                bytes: bytemuck::cast_slice(checkpoint.vector(layer, tensor)),
+                name: vector_name(tensor, &base),
+                dtype,
+                shape: vector_shape(spec, tensor, len),
+                bytes,
             });
             continue;
         }
@@ -148,7 +159,7 @@ fn tensors<'a>(checkpoint: &'a Checkpoint, dir: &Path) -> Result<Vec<Tensor<'a>>
                 all.push(Tensor {
                     name: format!("{base}.{part}"),
                     dtype,
-                    shape: vec![rows, width],
+                    shape: part_shape(spec, &base, rows, width),
                     bytes,
                 });
             }
@@ -193,7 +204,10 @@ fn config_of(spec: &ModelSpec) -> Value {
     let model_type = match spec.family {
         Family::Llama => "llama",
         Family::Phi3 => "phi3",
-        Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => "qwen3",
+        Family::Qwen3 if spec.experts.is_some() => "qwen3_moe",
+        Family::Qwen3 => "qwen3",
+        Family::Qwen35 => "qwen3_5_text",
+        Family::Qwen36Moe => "qwen3_5_moe_text",
     };
     let object = |format: QuantFormat| {
         json!({
@@ -231,5 +245,6 @@ fn config_of(spec: &ModelSpec) -> Value {
     if let Some(scaling) = &spec.rope_scaling {
         write_scaling(scaling, &mut config);
     }
+    write_layers(spec, &mut config);
     config
 }

@@ -1,6 +1,7 @@
 //! Golden data: where it lies, and a reader of its safetensors files.
 
 #![allow(clippy::disallowed_methods, reason = "a test is its own command line")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
