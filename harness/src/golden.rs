@@ -330,8 +330,10 @@ fn chain(
             )
         });
     }
+    let settings = arm.prefill.settings();
     let stages = prompt.stages.iter();
     let mut all: Vec<Comparison> = stages
+        .filter(|stage| is_formed(pass, settings, &stage.name))
         .map(|stage| {
             let rows = found.get(&stage.name);
             // A plan of f32 is held to no less.
@@ -394,6 +396,25 @@ impl Squares {
     }
 }
 
+/// Whether a dispatch stores the stage: `fuseprologue` leaves the sum after attention, and
+/// its norm, within the feed-forward layer of a decoded token.
+fn is_formed(pass: Pass, settings: &Settings, stage: &str) -> bool {
+    let fused = pass == Pass::Decode && settings.get("fuseprologue").is_on();
+    !(fused && stage.contains(".post_attn_"))
+}
+
+/// The stages of a folder that no dispatch stores under these settings.
+pub fn not_formed(folder: &Folder, settings: &Settings) -> Vec<String> {
+    let stages = folder.prompts.iter().flat_map(|prompt| {
+        let stages = prompt.stages.iter();
+        stages.map(|stage| (&prompt.name, &stage.name))
+    });
+    let unformed = stages.filter(|(_, stage)| !is_formed(Pass::Decode, settings, stage));
+    unformed
+        .map(|(prompt, stage)| format!("decode {prompt}.{stage} (within fused_ffn_prologue)"))
+        .collect()
+}
+
 /// The stages that a dispatch finished, with their values of the first row: the chunk's
 /// last token.
 fn stages_in(captured: &Captured<'_>, spec: &ModelSpec) -> Vec<(String, Vec<f64>)> {
@@ -406,14 +427,19 @@ fn stages_in(captured: &Captured<'_>, spec: &ModelSpec) -> Vec<(String, Vec<f64>
         None => (0, label),
     };
     let of_layer = |stage: &str| format!("layers.{layer}.{stage}");
+    let of_norm = |name: &str| {
+        let mut bindings = captured.dispatch.variant.storage_bindings();
+        let at = bindings.position(|binding| binding.name == name);
+        at.expect("a norm of a sum has this binding")
+    };
     // Outputs by their number among the storage bindings.
     let outputs = match site {
         "embed" => vec![("embed".to_owned(), 0)],
         "input_norm" => vec![(of_layer("input_norm"), 0)],
         "o" | "out_proj" => vec![(of_layer("mixer_out"), 0)],
         "post_norm" => vec![
-            (of_layer("post_attn_norm"), 3),
-            (of_layer("post_attn_residual"), 4),
+            (of_layer("post_attn_norm"), of_norm("normed")),
+            (of_layer("post_attn_residual"), of_norm("residual")),
         ],
         "down" | "combine_experts" => vec![(of_layer("ffn_out"), 0)],
         "next_norm" => {
@@ -422,7 +448,10 @@ fn stages_in(captured: &Captured<'_>, spec: &ModelSpec) -> Vec<(String, Vec<f64>
             } else {
                 "final_norm".into()
             };
-            vec![(next, 3), (of_layer("out"), 4)]
+            vec![
+                (next, of_norm("normed")),
+                (of_layer("out"), of_norm("residual")),
+            ]
         }
         "router" => vec![(of_layer(ROUTER), 0)],
         _ => vec![],

@@ -203,6 +203,27 @@ fn smollm2_passes() {
     }
 }
 
+/// Where the feed-forward layer makes the sum before it, that is not compared and said so.
+#[test]
+fn llama_tiny_passes_with_the_fused_prologue() {
+    let test = "llama_tiny_passes_with_the_fused_prologue";
+    let Some(_adapter) = support::adapter(test) else {
+        return;
+    };
+    let Some(dir) = support::golden(test, "llama-tiny") else {
+        return;
+    };
+    let (status, document) = check_with(&dir, &["fuseprologue=1"]);
+    assert_eq!(failed(&document), [""; 0], "what failed");
+    assert_eq!(status, Some(0), "status");
+    let ignored = document["ignored"].to_string();
+    assert!(ignored.contains("post_attn_norm"), "{ignored}");
+    let decoded = list(&document).iter().filter(|c| c["pass"] == "decode");
+    assert!(decoded.clone().any(|c| c["stage"] == "layers.0.out"));
+    let sums = decoded.filter(|c| c["stage"].as_str().is_some_and(|s| s.contains("post_attn")));
+    assert_eq!(sums.count(), 0, "the sums are not stored");
+}
+
 /// With affine weights too, `sg` has every matrix multiplied by a subgroup form.
 #[test]
 fn qwen3_mlx_tiny_passes_by_subgroup() {

@@ -1,6 +1,10 @@
 //! Pictures as SVG: shapes with classes, whose colours follow the reader's light or
-//! dark page, and titles that a page shows when a value is pointed at.
+//! dark page, and titles that a page shows when a value is pointed at. Places and ticks of
+//! the axes are those of plotters, whose own writer has neither classes nor titles.
 
+use plotters::coord::combinators::{IntoLogRange, LogCoord};
+use plotters::coord::ranged1d::Ranged;
+use plotters::coord::types::RangedCoordf64;
 use std::fmt::Write;
 
 /// Width of every picture. A phone of 360 pixels shows it at two thirds, so the
@@ -325,40 +329,32 @@ impl Scale {
         }
     }
 
+    /// The pixel of a value, to a hundredth.
     pub(crate) fn at(self, value: f64) -> f64 {
-        let f = |value: f64| if self.log { value.log10() } else { value };
-        let (lo, hi) = (f(self.values.0), f(self.values.1));
-        let part = (f(value) - lo) / (hi - lo);
-        self.pixels.0 + part * (self.pixels.1 - self.pixels.0)
+        let hundredths = |pixel: f64| (100.0 * pixel).round() as i32;
+        let limits = (hundredths(self.pixels.0), hundredths(self.pixels.1));
+        let (lo, hi) = self.values;
+        let at = if self.log {
+            LogCoord::from((lo..hi).log_scale()).map(&value, limits)
+        } else {
+            RangedCoordf64::from(lo..hi).map(&value, limits)
+        };
+        f64::from(at) / 100.0
     }
 
-    /// Round values for the axis: about `count` of them, or 1, 2 and 5 of each power.
+    /// Round values for the axis: at most `count` of them; by powers of ten 1, 2 and 5 of
+    /// each power, where they are so few.
     pub(crate) fn ticks(self, count: usize) -> Vec<f64> {
         let (lo, hi) = self.values;
-        let mut ticks = Vec::new();
-        if self.log {
-            let powers = (lo.log10().floor() as i32)..=(hi.log10().ceil() as i32);
-            for power in powers {
-                ticks.extend([1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
-            }
-            ticks.retain(|tick| (lo..=hi).contains(tick));
-            if ticks.len() > count {
-                ticks.retain(|tick| (tick.log10().fract()).abs() < 1e-9);
-            }
-            return ticks;
+        if !self.log {
+            return RangedCoordf64::from(lo..hi).key_points(count);
         }
-        let rough = (hi - lo) / count as f64;
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
-        let step = step
-            .into_iter()
-            .find(|step| *step >= rough)
-            .unwrap_or(rough);
-        let mut tick = (lo / step).ceil() * step;
-        while tick <= hi + 1e-9 * step {
-            // A step's multiple near zero is zero.
-            ticks.push(if tick.abs() < 1e-9 * step { 0.0 } else { tick });
-            tick += step;
+        let powers = (lo.log10().floor() as i32)..=(hi.log10().ceil() as i32);
+        let of_power = |power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power));
+        let mut ticks: Vec<f64> = powers.flat_map(of_power).collect();
+        ticks.retain(|tick| (lo..=hi).contains(tick));
+        if ticks.len() > count {
+            ticks.retain(|tick| (tick.log10().fract()).abs() < 1e-9);
         }
         ticks
     }

@@ -349,6 +349,8 @@ fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {
     let checks = golden::check(&gpu, &folder, &settings)?;
     let failed = checks.iter().filter(|c| !c.passed).count();
     let title = &folder.weights.provenance().title;
+    let mut ignored = folder.ignored.clone();
+    ignored.extend(golden::not_formed(&folder, &settings));
     let document = json!({
         "model": folder.weights.spec().id,
         "title": title,
@@ -357,15 +359,15 @@ fn run_golden(dir: &Path, choices: &Choices, args: &ModelArgs) -> Result<u8> {
         "cases": checks.len(),
         "passed": checks.len() - failed,
         "failed": failed,
-        "ignored": folder.ignored,
+        "ignored": ignored,
         "checks": checks,
     });
     let mut text = format!("{title} on {}\n", gpu.info.name);
     for check in &checks {
         text.push_str(&golden_line(check));
     }
-    if !folder.ignored.is_empty() {
-        text.push_str(&format!("not compared: {}\n", folder.ignored.join(", ")));
+    if !ignored.is_empty() {
+        text.push_str(&format!("not compared: {}\n", ignored.join(", ")));
     }
     text.push_str(&format!(
         "{} passed, {failed} failed",
