@@ -199,11 +199,21 @@ fn missing<'a>(shards: impl Iterator<Item = &'a str>) -> Vec<String> {
             of.entry(count).or_default().push(index);
         }
     }
-    of.into_iter()
-        .flat_map(|(count, found)| {
-            (1..=count)
-                .filter(move |index| !found.contains(index))
-                .map(move |index| format!("part {index}/{count} is not there"))
-        })
-        .collect()
+    let mut notes = Vec::new();
+    for (count, found) in of {
+        let gone: Vec<usize> = (1..=count).filter(|index| !found.contains(index)).collect();
+        match gone.len() {
+            0 => {}
+            few @ 1..=8 => {
+                let parts: Vec<String> = gone
+                    .iter()
+                    .map(|index| format!("{index}/{count}"))
+                    .collect();
+                let (s, are) = if few == 1 { ("", "is") } else { ("s", "are") };
+                notes.push(format!("part{s} {} {are} not there", parts.join(", ")));
+            }
+            many => notes.push(format!("{many} of {count} parts are not there")),
+        }
+    }
+    notes
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{External, Kind};
 use crate::history::Standing;
 use crate::journal::AbRun;
-use crate::record::{Arm, ArmPlan, Model};
+use crate::record::{Arm, ArmPlan, Mode, Model};
 use crate::summary::{AbSummary, SummaryError};
 
 /// What is compared.
@@ -316,6 +316,14 @@ pub fn compare(a: &Side, b: &Side, figure: Figure) -> Comparison {
         ));
     }
     let values = a.figure(figure).zip(b.figure(figure));
+    for side in [a, b] {
+        if side.kind == Mode::Screening.to_string() {
+            labels.push(format!(
+                "{} is a screening run, which makes no claim",
+                side.record
+            ));
+        }
+    }
     let ratio = values.map(|(a, b)| b / a).filter(|_| refused.is_empty());
     Comparison {
         a: a.record.clone(),

@@ -38,7 +38,7 @@ fn page(fields: &Fields<'_>, metrics: &Fields<'_>, common: Found) -> Result<Vec<
     }
     // Its own rate is over the whole time; between tokens it takes `itl` ms.
     let between = metrics.needs("itl", TOOL)?;
-    let agent = fields.text("userAgent");
+    let browser = fields.text("userAgent");
     Ok(vec![Found {
         backend: fields.text("device"),
         date: (fields.text("timestamp")).map(|time| time.chars().take(10).collect()),
@@ -46,8 +46,8 @@ fn page(fields: &Fields<'_>, metrics: &Fields<'_>, common: Found) -> Result<Vec<
         ttft_ms: Some(metrics.needs("ttft", TOOL)?),
         total_tok_s: metrics.number("tokensPerSecond")?,
         decode_tok_s: (between > 0.0).then(|| 1e3 / between),
-        notes: agent
-            .map(|agent| format!("browser: {agent}"))
+        notes: browser
+            .map(|browser| format!("browser: {browser}"))
             .into_iter()
             .collect(),
         ..common
