@@ -216,6 +216,13 @@ fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> 
     let spec = model::described(model)?;
     let shader = generators::render(variant, &spec)?;
     let wgsl = dialect.of_native(&shader.wgsl);
+    if selection(variant, &spec, &Features::PUBLISHED, 2).is_none() {
+        eprintln!(
+            "note: no plan of {} dispatches {variant}, whatever its flags; `kernels list` says \
+             what it needs",
+            spec.id,
+        );
+    }
     if !json {
         print(&wgsl)?;
         return Ok(0);
