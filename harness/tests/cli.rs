@@ -188,7 +188,11 @@ fn kernels_are_listed_and_shown() {
     let wgsl = shown["wgsl"].as_str().expect("text");
     assert_eq!(text.trim_end(), wgsl.trim_end(), "the same text");
     assert!(wgsl.contains("const HEAD_DIM = 96;"), "of the model named");
-    for (variant, noted) in [("int4_matmul_vec4", true), ("rope", false)] {
+    for (variant, noted) in [
+        ("int4_matmul_vec4", true),
+        ("int4_matmul_vec4h", false),
+        ("rope", false),
+    ] {
         let (_, errors) = run(&mut zerotvm(&folder, &["kernels", "show", variant]));
         let found = errors.contains("no plan of smollm2-135m");
         assert_eq!(found, noted, "{variant}: {errors}");

@@ -2,7 +2,7 @@
 
 use super::{answer, print};
 use crate::{
-    cases::selection,
+    cases::{is_dispatched, selection},
     dialects, diff, env, model,
     tint::{Missing, Tint},
 };
@@ -216,7 +216,7 @@ fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> 
     let spec = model::described(model)?;
     let shader = generators::render(variant, &spec)?;
     let wgsl = dialect.of_native(&shader.wgsl);
-    if selection(variant, &spec, &Features::PUBLISHED, 2).is_none() {
+    if !is_dispatched(variant, &spec) {
         eprintln!(
             "note: no plan of {} dispatches {variant}, whatever its flags; `kernels list` says \
              what it needs",
