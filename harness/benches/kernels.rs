@@ -1,7 +1,6 @@
 //! `cargo bench`: the kernels of the default model, as `cargo xtask bench --kernels`
 //! times them; arguments are those of that command.
 
-use clap::Parser as _;
 use harness::cli::Cli;
 use std::{ffi::OsString, process::ExitCode};
 
@@ -9,5 +8,5 @@ fn main() -> ExitCode {
     // Cargo adds this to what it is given.
     let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
     let command = ["zerotvm", "bench", "--kernels"].map(OsString::from);
-    ExitCode::from(Cli::parse_from(command.into_iter().chain(given)).run())
+    ExitCode::from(Cli::read(command.into_iter().chain(given)).run())
 }

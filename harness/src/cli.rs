@@ -19,13 +19,16 @@ use ::kernels::{
 };
 use anyhow::{Context as _, Result, bail};
 use clap::{
-    Args, Parser, Subcommand,
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use reference::folder::Verify;
 use serde::Serialize;
 use serde_json::json;
-use std::io::{self, Write as _};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+};
 
 /// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
 #[derive(Debug, Parser)]
@@ -196,7 +199,7 @@ struct PlanArgs {
     /// mlc-chat-config.json describes it
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
-    /// A flag's value; repeatable
+    /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     flags: Vec<String>,
     /// Resolve for this machine's adapter instead of the published feature set
@@ -230,7 +233,28 @@ struct FetchArgs {
     json: bool,
 }
 
+/// A value may begin with a minus: what is wrong with it is then said of the number.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes = arg.get_action().takes_values() && !arg.is_positional();
+        arg.allow_negative_numbers(takes)
+    });
+    command.mut_subcommands(with_negative_values)
+}
+
 impl Cli {
+    /// Reads the command line, the program's name first; what is wrong ends the process
+    /// with its explanation.
+    pub fn read(line: impl IntoIterator<Item = OsString>) -> Self {
+        Self::try_read(line).unwrap_or_else(|error| error.exit())
+    }
+
+    fn try_read(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = with_negative_values(Self::command());
+        let matches = command.try_get_matches_from_mut(line)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
     /// Runs the command and returns the exit status.
     pub fn run(self) -> u8 {
         let result = match self.command {
@@ -419,4 +443,42 @@ fn run_fetch(args: &FetchArgs) -> Result<u8> {
         &shown,
     )?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Cli, String> {
+        let line = std::iter::once("zerotvm").chain(words.iter().copied());
+        Cli::try_read(line.map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_minus_is_of_the_value() {
+        for (words, part) in [
+            (
+                &["generate", "--prompt", "x", "--seed", "-1"][..],
+                "invalid value '-1' for '--seed",
+            ),
+            (
+                &["generate", "--prompt", "x", "--top-k", "-1"],
+                "invalid value '-1' for '--top-k",
+            ),
+            (
+                &["chat", "--context", "-3"],
+                "invalid value '-3' for '--context",
+            ),
+            (
+                &["ppl", "--tokens", "-1"],
+                "invalid value '-1' for '--tokens",
+            ),
+        ] {
+            let error = read(words).expect_err(part);
+            assert!(error.contains(part), "{words:?}: {error}");
+        }
+        read(&["generate", "--prompt", "- item", "--seed", "1"]).expect("a list");
+        read(&["generate", "--prompt", "--- x", "--chat", "--system", "-a"]).expect("a rule");
+        read(&["ab", "--flag", "splitk", "--margin", "-1"]).expect("said later");
+    }
 }

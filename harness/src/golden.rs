@@ -528,6 +528,12 @@ fn errors(found: &[f64], expected: &[f64], bound: f64) -> Errors {
     }
 }
 
+/// What to say of an expected row that no values can equal.
+fn no_number(at: usize, expected: &[f64]) -> Option<String> {
+    let wrong = expected.iter().find(|value| !value.is_finite())?;
+    Some(format!("position {at}: expected value is {wrong}"))
+}
+
 /// Compares a stage's rows; `found` gives the row of a position.
 fn stage_comparison<'r>(
     pass: Pass,
@@ -560,7 +566,7 @@ fn stage_comparison<'r>(
         argmax_agrees: None,
         excused: None,
         passed: worst.is_some_and(|worst| within(worst.rel_rms, worst.bound)),
-        note: None,
+        note: stage.rows.iter().find_map(|(&at, row)| no_number(at, row)),
     }
 }
 
@@ -575,6 +581,7 @@ fn logits_comparison(
     errors: Errors,
     wrong: Option<String>,
 ) -> Comparison {
+    let wrong = no_number(row, expected).or(wrong);
     let agrees = argmax::compute(found) == argmax::compute(expected);
     let gap = argmax::top2_gap(expected).unwrap_or(f64::INFINITY);
     let near_tie = is_near_tie(gap, errors.worst_abs);
@@ -736,6 +743,8 @@ mod tests {
             assert_eq!(errors_of(wrong).rel_rms, f64::INFINITY, "{wrong:?}");
         }
         assert!(!within(f64::NAN, 1.0), "NaN");
+        let said = no_number(3, &[1.0, f64::NAN]);
+        assert_eq!(said.as_deref(), Some("position 3: expected value is NaN"));
     }
 
     #[test]

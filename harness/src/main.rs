@@ -1,10 +1,9 @@
 //! The Zero-TVM workbench: every command, in one self-contained binary.
 
-use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     harness::env::silence_wayland();
-    ExitCode::from(harness::cli::Cli::parse().run())
+    ExitCode::from(harness::cli::Cli::read(std::env::args_os()).run())
 }

@@ -94,7 +94,9 @@ fn bad_input_is_explained_with_status_2() {
         ("ab --flags splitk,vec4,rowwise", "expected two flags"),
         ("ab --flags splitk,vec4 --values 0,8", "--values"),
         ("ab --flags splitk,vec4 --flag splitk", "--flag"),
-        ("ab", "--flag"),
+        ("ab", "--kernel ROLE (two forms"),
+        ("check --tokens 0", "--tokens 0"),
+        ("generate --prompt x --seed -1", "'-1' for '--seed"),
         ("ab --flag splitk --values 8", "expected two values"),
         ("ab --flag splitk --values 0,x", "`x` is not one of its"),
         ("ab --flag splitk --budget -1", "--budget -1"),
@@ -186,6 +188,15 @@ fn kernels_are_listed_and_shown() {
     let wgsl = shown["wgsl"].as_str().expect("text");
     assert_eq!(text.trim_end(), wgsl.trim_end(), "the same text");
     assert!(wgsl.contains("const HEAD_DIM = 96;"), "of the model named");
+    for (variant, noted) in [
+        ("int4_matmul_vec4", true),
+        ("int4_matmul_vec4h", false),
+        ("rope", false),
+    ] {
+        let (_, errors) = run(&mut zerotvm(&folder, &["kernels", "show", variant]));
+        let found = errors.contains("no plan of smollm2-135m");
+        assert_eq!(found, noted, "{variant}: {errors}");
+    }
 }
 
 /// What another tool measured, from its file to a question and a comparison.

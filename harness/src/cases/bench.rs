@@ -266,6 +266,25 @@ pub fn selection(
     features: &Features,
     parts: u32,
 ) -> Option<(Choices, Dispatch)> {
+    let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
+    planned(variant, spec, features, parts, |d| {
+        !one_of_many || d.label == "lm_head"
+    })
+}
+
+/// Whether any flags make a plan of the model dispatch a variant, in its formats.
+pub fn is_dispatched(variant: Variant, spec: &ModelSpec) -> bool {
+    planned(variant, spec, &Features::PUBLISHED, 2, |_| true).is_some()
+}
+
+/// The first dispatch of a variant that `is` one to take, and the flags that select it.
+fn planned(
+    variant: Variant,
+    spec: &ModelSpec,
+    features: &Features,
+    parts: u32,
+    is: impl Fn(&Dispatch) -> bool,
+) -> Option<(Choices, Dispatch)> {
     let spec = &reading(variant, spec);
     let mut choices = choices_for(&variant);
     if let Some(value @ Value::Count(_)) = choices.get_mut("splitk") {
@@ -283,9 +302,8 @@ pub fn selection(
         let Ok(plan) = Plan::build(spec, &settings, features, phase) else {
             continue;
         };
-        let one_of_many = variant.role == Role::Int4Matmul && !variant.is_batched();
-        let is = |d: &&Dispatch| d.variant == variant && (!one_of_many || d.label == "lm_head");
-        if let Some(dispatch) = plan.dispatches.iter().find(is) {
+        let mut dispatches = plan.dispatches.iter();
+        if let Some(dispatch) = dispatches.find(|d| d.variant == variant && is(d)) {
             return Some((choices, dispatch.clone()));
         }
     }

@@ -9,7 +9,7 @@ mod roles;
 mod sweep;
 mod vectors;
 
-pub use bench::{Bench, Edit, model, reading, selection};
+pub use bench::{Bench, Edit, is_dispatched, model, reading, selection};
 pub use sweep::{Failure, Reasoned, VariantCases, sweep};
 
 use crate::{

@@ -35,7 +35,7 @@ use std::{
 #[derive(Debug, Args)]
 pub(super) struct AbArgs {
     /// The flag to compare
-    #[arg(long, required_unless_present_any = ["flags", "base", "kernel", "resume"])]
+    #[arg(long)]
     flag: Option<String>,
     /// Two flags: four arms, the effect of each flag and their interaction
     #[arg(
@@ -74,10 +74,10 @@ pub(super) struct AbArgs {
     #[arg(long, default_value_t = 16)]
     tokens: usize,
     /// Seconds of measuring; by default 90, and 3600 with --publish
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     budget: Option<f64>,
     /// Margin of the verdict in percent
-    #[arg(long, default_value_t = 2.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 2.0)]
     margin: f64,
     /// Measure for publication: replicates in processes of their own, a slowed arm, a
     /// sentinel, and looks after 5, 8 and 12 replicates
@@ -259,6 +259,14 @@ fn of_revision(gpu: &Gpu, base: &str, with: &Choices) -> Result<(Subject, Vec<Ar
 pub(super) fn run(args: &AbArgs) -> Result<u8> {
     if let Some(id) = &args.resume {
         return resumed(args, id);
+    }
+    let names = args.flag.is_some() || !args.flags.is_empty();
+    if !names && args.base.is_none() && args.kernel.is_none() {
+        bail!(
+            "what is to be compared? Expected --flag F (its two values), --flags F,G (two flags), \
+             --base REV (the kernels of a git revision), --kernel ROLE (two forms of a dispatch) \
+             or --resume RUN"
+        );
     }
     args.require_sound()?;
     // Unknown names are refused before a process is started or a device opened.

@@ -22,7 +22,7 @@ const GATE_TOKENS: usize = 16;
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// A flag's value; repeatable
+    /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     flags: Vec<String>,
     /// Tokens decoded after the first one in each repetition

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// A flag's value; repeatable
+    /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     flags: Vec<String>,
     /// Greedy tokens compared after the prompt
@@ -79,6 +79,9 @@ enum Half {
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<u8> {
+    if args.tokens == 0 {
+        bail!("--tokens 0: expected at least one");
+    }
     if let Some(id) = &args.case {
         let ModelArgs { seed, adapter, .. } = &args.model;
         return run_case(id, *seed, adapter.as_deref(), args.model.json);

@@ -56,7 +56,8 @@ pub(super) struct SynthArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// A GGUF file, or the folder of an MLC, MLX or Hugging Face checkpoint
+    /// A GGUF file, or the folder of an MLC, MLX or Hugging Face checkpoint or of its
+    /// configuration alone
     path: PathBuf,
     /// Print one JSON document on standard output
     #[arg(long)]
@@ -216,4 +217,27 @@ fn text(found: &Inspection) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_tokenizer_is_said() {
+        let dir = tempfile::TempDir::new().expect("a folder");
+        let write = |name: &str| std::fs::write(dir.path().join(name), "{}").expect("written");
+        write("generation_config.json");
+        let (files, note) = text_of(dir.path());
+        assert_eq!(files.len(), 1, "{files:?}");
+        let note = note.expect("no tokenizer");
+        assert!(note.contains("has no tokenizer.json; `generate`"), "{note}");
+        write("tokenizer.json");
+        let (files, note) = text_of(dir.path());
+        assert_eq!((files.len(), note), (2, None), "both");
+        let (files, note) = text_of(&dir.path().join("tokenizer.json"));
+        assert_eq!(files, [], "no GGUF");
+        let note = note.expect("no tokenizer");
+        assert!(note.contains("no tokenizer was written: "), "{note}");
+    }
 }

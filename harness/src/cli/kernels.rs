@@ -2,7 +2,7 @@
 
 use super::{answer, print};
 use crate::{
-    cases::selection,
+    cases::{is_dispatched, selection},
     dialects, diff, env, model,
     tint::{Missing, Tint},
 };
@@ -216,6 +216,13 @@ fn show(variant: &str, model: &str, dialect: Dialect, json: bool) -> Result<u8> 
     let spec = model::described(model)?;
     let shader = generators::render(variant, &spec)?;
     let wgsl = dialect.of_native(&shader.wgsl);
+    if !is_dispatched(variant, &spec) {
+        eprintln!(
+            "note: no plan of {} dispatches {variant}, whatever its flags; `kernels list` says \
+             what it needs",
+            spec.id,
+        );
+    }
     if !json {
         print(&wgsl)?;
         return Ok(0);

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use reference::Checkpoint;
 use serde_json::json;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead, IsTerminal as _, Write as _};
 
 /// Seed of a reply where none is given.
 const DEFAULT_SEED: u32 = 42;
@@ -34,7 +34,7 @@ pub(super) struct TextModelArgs {
     /// `gguf`, a GGUF file or the folder of an MLC or MLX checkpoint with its tokenizer
     #[arg(long)]
     pub(super) weights: Option<String>,
-    /// A flag's value; repeatable
+    /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     pub(super) flags: Vec<String>,
     /// Adapter whose name contains this
@@ -68,13 +68,13 @@ impl TextModelArgs {
 #[derive(Debug, Args)]
 struct SamplingArgs {
     /// 0 takes the likeliest token; above, one is drawn
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.0)]
     temperature: f32,
     /// Keep the likeliest tokens that have this share of the probability
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0)]
     top_p: f32,
     /// Keep tokens at least this likely, relative to the likeliest
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.0)]
     min_p: f32,
     /// Keep this many of the likeliest tokens; 0 keeps all
     #[arg(long, default_value_t = 0)]
@@ -112,13 +112,18 @@ impl SamplingArgs {
 #[derive(Debug, Args)]
 pub(super) struct GenerateArgs {
     /// The text to go on from
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     prompt: String,
     /// Make the prompt the user's message in the model's chat template
     #[arg(long)]
     chat: bool,
     /// What the model is told before a chat
-    #[arg(long, value_name = "TEXT", requires = "chat")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "chat",
+        allow_hyphen_values = true
+    )]
     system: Option<String>,
     /// Most tokens of the reply
     #[arg(long, default_value_t = 128)]
@@ -135,7 +140,7 @@ pub(super) struct GenerateArgs {
 #[derive(Debug, Args)]
 pub(super) struct ChatArgs {
     /// What the model is told first
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
     /// Most tokens of a reply
     #[arg(long, default_value_t = 512)]
@@ -247,8 +252,20 @@ fn summary(prompt: &[u32], reply: &Reply, context: usize) -> String {
         reply.prefilled.reused,
         reply.tokens.len(),
         reply.ttft_ns as f64 * 1e-6,
-        prompt.len() + reply.tokens.len(),
+        positions(prompt.len(), reply.tokens.len(), reply.stop_reason),
     )
+}
+
+/// Positions of the KV cache that a reply leaves taken. The last token is fed only where
+/// the model gave a stop id after it.
+fn positions(prompt: usize, tokens: usize, stop_reason: StopReason) -> usize {
+    let fed = match stop_reason {
+        StopReason::Stop => tokens,
+        StopReason::Length | StopReason::Context | StopReason::Interrupted => {
+            tokens.saturating_sub(1)
+        }
+    };
+    prompt + fed
 }
 
 /// Reads a line; none at the end of the input.
@@ -257,10 +274,25 @@ fn line(prompt: &str) -> Result<Option<String>> {
         show(prompt)?;
     }
     interrupt::waiting(true);
-    let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line);
+    let read = next_line(&mut io::stdin().lock(), || {
+        eprintln!("not sent: the line is not UTF-8; write it in UTF-8");
+    });
     interrupt::waiting(false);
-    Ok((read.context("reading standard input")? > 0).then(|| line.trim().to_owned()))
+    read.context("reading standard input")
+}
+
+/// The next line in UTF-8; those that are not are `refused`.
+fn next_line(input: &mut impl BufRead, refused: impl Fn()) -> io::Result<Option<String>> {
+    loop {
+        let mut bytes = Vec::new();
+        if input.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(None);
+        }
+        match String::from_utf8(bytes) {
+            Ok(line) => return Ok(Some(line.trim().to_owned())),
+            Err(_) => refused(),
+        }
+    }
 }
 
 pub(super) fn run_chat(args: &ChatArgs) -> Result<u8> {
@@ -392,5 +424,32 @@ impl Session<'_> {
                 other => eprintln!("expected d, n, c or q, found {other:?}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_line_that_is_not_utf_8_is_refused_alone() {
+        let mut input = &b" one \n\xff\xfe\ntwo"[..];
+        let refused = Cell::new(0);
+        let mut next = || next_line(&mut input, || refused.set(refused.get() + 1));
+        assert_eq!(next().expect("read").as_deref(), Some("one"), "first");
+        assert_eq!(next().expect("read").as_deref(), Some("two"), "past it");
+        assert_eq!(next().expect("read"), None, "the end");
+        assert_eq!(refused.get(), 1, "one line");
+    }
+
+    #[test]
+    fn no_more_positions_are_taken_than_there_are() {
+        // A prompt of 9 in 16 positions gives 8 tokens: nothing follows the last.
+        assert_eq!(positions(9, 8, StopReason::Context), 16, "full");
+        assert_eq!(positions(9, 8, StopReason::Length), 16, "not fed");
+        assert_eq!(positions(9, 7, StopReason::Stop), 16, "all fed");
+        assert_eq!(positions(9, 0, StopReason::Stop), 9, "no reply");
+        assert_eq!(positions(9, 0, StopReason::Interrupted), 9, "no reply");
     }
 }
