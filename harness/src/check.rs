@@ -362,10 +362,9 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
         | Role::GdnGates
         | Role::GdnRecur
         | Role::GdnNormOut => recurrent::judge(engine, captured, rows, bound)?,
-        Role::Int4MatmulMoe
-        | Role::MoeRouterLogits
-        | Role::MoeRouterTopk
-        | Role::MoeCombine => experts::judge(engine, captured, rows, bound)?,
+        Role::Int4MatmulMoe | Role::MoeRouterLogits | Role::MoeRouterTopk | Role::MoeCombine => {
+            experts::judge(engine, captured, rows, bound)?
+        }
         Role::QkvFusedScratch => {
             let w = matrix();
             let form = qkv_form(variant, w.k);

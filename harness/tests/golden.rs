@@ -144,7 +144,13 @@ fn qwen36_moe_tiny_passes() {
 
 #[test]
 fn qwen36_moe_q3_tiny_passes() {
-    passes_within("qwen36_moe_q3_tiny_passes", "qwen36-moe-q3-tiny", 4, 0.01, true);
+    passes_within(
+        "qwen36_moe_q3_tiny_passes",
+        "qwen36-moe-q3-tiny",
+        4,
+        0.01,
+        true,
+    );
 }
 
 /// Subgroups, prompts token by token, and the recurrence of a chunk in blocks.

@@ -311,7 +311,11 @@ impl Builder<'_> {
                 KvFormat::Int8 => self.kv_quantize_int8(layer),
             };
         }
-        let projected = if gated { Activation::CAttn } else { Activation::Qkv };
+        let projected = if gated {
+            Activation::CAttn
+        } else {
+            Activation::Qkv
+        };
         self.matmul(Some(layer), Tensor::Qkv, Activation::Normed, projected)?;
         if gated {
             self.gated_qkv_split(layer)?;

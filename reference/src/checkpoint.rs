@@ -170,7 +170,9 @@ impl Checkpoint {
         spec.validate()?;
         if spec.num_hidden_layers < self.spec.num_hidden_layers {
             let (kept, all) = (spec.num_hidden_layers, self.spec.num_hidden_layers);
-            self.provenance.notes.push(format!("the first {kept} of {all} layers"));
+            self.provenance
+                .notes
+                .push(format!("the first {kept} of {all} layers"));
             self.tensors
                 .retain(|(layer, _), _| layer.is_none_or(|layer| layer < kept));
         }

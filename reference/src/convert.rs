@@ -181,7 +181,9 @@ pub fn quantise(
         input: model.input(),
         cause,
     };
-    spec.validate().map_err(CheckpointError::from).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     let (done, total) = (AtomicU64::new(0), spec.parameters());
     let advance = |weights: usize| {
         let weights = weights as u64;

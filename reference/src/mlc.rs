@@ -62,7 +62,9 @@ pub fn read_with(
         dir: dir.to_owned(),
         cause,
     };
-    spec.validate().map_err(CheckpointError::from).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     let wanted = index.match_parameters(&spec)?;
     let mut parts = index.read_shards(dir, verification, progress)?;
     let mut take = |names: Vec<String>| {
@@ -126,10 +128,12 @@ pub(crate) fn described(
     let records = index.stored();
     let spec = config::spec(&fields, dir, records.len());
     let whole = spec.and_then(|spec| {
-        spec.validate().map_err(CheckpointError::from).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
         index.match_parameters(&spec)?;
         Ok(spec)
     });

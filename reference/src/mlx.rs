@@ -58,7 +58,9 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
         dir: dir.to_owned(),
         cause,
     };
-    spec.validate().map_err(CheckpointError::from).map_err(checkpoint_error)?;
+    spec.validate()
+        .map_err(CheckpointError::from)
+        .map_err(checkpoint_error)?;
     refuse_unknown(&tensors, &spec)?;
     let keys = spec.tensors();
     let done = AtomicU64::new(0);
@@ -107,10 +109,12 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             return Ok(FloatFolder::open(dir)?.spec);
         }
         let spec = Config::new(&fields)?.spec(dir, stored.len())?;
-        spec.validate().map_err(CheckpointError::from).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
         refuse_unknown(&tensors, &spec)?;
         for name in expected(&spec, true).keys() {
             find(&tensors, name, "of the model's configuration")?;
@@ -181,10 +185,12 @@ impl FloatFolder {
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;
-        spec.validate().map_err(CheckpointError::from).map_err(|cause| FolderError::Checkpoint {
-            dir: dir.to_owned(),
-            cause,
-        })?;
+        spec.validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| FolderError::Checkpoint {
+                dir: dir.to_owned(),
+                cause,
+            })?;
         if spec.delta_net.is_some() || spec.experts.is_some() {
             // Its norms are stored without the 1 that is added, its experts joined.
             let expected = "a dense model: hybrids and experts are read quantised, as MLX has them";

@@ -9,9 +9,7 @@
 //! `sqrt(2 layers)`. The residual thus stays near 1, far inside f16, and logits
 //! have a standard deviation of about 1.6 (measured on three models).
 
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Container, Key, Provenance, Stored,
-};
+use crate::checkpoint::{Checkpoint, CheckpointError, Container, Key, Provenance, Stored};
 use crate::matrix::{Packed, ScaleValues};
 use half::f16;
 use kernels::models::{ModelSpec, Shape, Tensor};

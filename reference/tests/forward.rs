@@ -79,7 +79,8 @@ impl Case {
         };
         let rows = logits.iter().zip(expected).enumerate();
         let rows = rows.filter(|&(at, _)| clear(at)).map(|(_, row)| row);
-        let (found, expected): (Vec<_>, Vec<_>) = rows.map(|(f, e)| (f.clone(), e.to_vec())).unzip();
+        let (found, expected): (Vec<_>, Vec<_>) =
+            rows.map(|(f, e)| (f.clone(), e.to_vec())).unzip();
         relative_rms(&found.concat(), &expected.concat())
     }
 }
@@ -164,14 +165,21 @@ fn intermediates_match(name: &str, case: &Case, limits: Limits) {
                 continue;
             };
             let error = relative_rms(&found.concat(), &expected.data);
-            assert!(error < limits.oracle_rms, "{name} {prefix}{stage}: {error:.2e}");
+            assert!(
+                error < limits.oracle_rms,
+                "{name} {prefix}{stage}: {error:.2e}"
+            );
             compared += 1;
         }
         let spec = case.weights.spec();
         let layers = spec.num_hidden_layers;
         // Of experts the router's logits and the shared one's gate too.
         let of_layer = if spec.experts.is_some() { 8 } else { 6 };
-        assert_eq!(compared, 2 + of_layer * layers, "{name}: every golden stage");
+        assert_eq!(
+            compared,
+            2 + of_layer * layers,
+            "{name}: every golden stage"
+        );
     }
 }
 
@@ -192,7 +200,10 @@ fn cached_equals_full(name: &str, case: &Case) {
     for (id, expected) in case.prompt("p1").into_iter().zip(expected) {
         let logits = forward.step(id).expect("runs");
         let max = max_difference(&logits, expected);
-        assert!(max < DENSE.oracle_max, "{name}: step by step, off by {max:.2e}");
+        assert!(
+            max < DENSE.oracle_max,
+            "{name}: step by step, off by {max:.2e}"
+        );
     }
 }
 

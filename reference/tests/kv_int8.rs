@@ -231,9 +231,7 @@ fn a_pass_over_an_int8_cache() {
     };
     let weights = synth::checkpoint(&spec, 3).expect("synthetic weights");
     let tokens: Vec<u32> = (0..70).map(|i| i * 37 % 200).collect();
-    let pass = |kv| {
-        Forward::new(&weights, FAITHFUL).cached_as(kv)
-    };
+    let pass = |kv| Forward::new(&weights, FAITHFUL).cached_as(kv);
     let mut whole = pass(KvFormat::Int8);
     let logits = whole.prefill(&tokens).expect("it fits");
     let mut steps = pass(KvFormat::Int8);

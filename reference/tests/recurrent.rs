@@ -21,7 +21,9 @@ const EPS: f64 = 1e-6;
 type Arrays = BTreeMap<String, Array>;
 
 fn module(name: &str) -> Option<Arrays> {
-    Some(safetensors(&golden(&format!("modules/{name}.safetensors"))?))
+    Some(safetensors(&golden(&format!(
+        "modules/{name}.safetensors"
+    ))?))
 }
 
 fn rows(array: &Array) -> Vec<Vec<f64>> {
@@ -31,7 +33,10 @@ fn rows(array: &Array) -> Vec<Vec<f64>> {
 fn close(what: &str, found: &[f64], expected: &Array) {
     let size = expected.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()));
     let difference = max_difference(found, &expected.data);
-    assert!(difference <= 4.0 * STORED * size, "{what}: off by {difference:.2e}");
+    assert!(
+        difference <= 4.0 * STORED * size,
+        "{what}: off by {difference:.2e}"
+    );
 }
 
 #[test]
@@ -68,7 +73,10 @@ fn convolution_and_its_ring() {
             gdn_conv::commit(row, &mut stepped, start + i);
         }
         gdn_conv::commit(&x, &mut ring, start);
-        assert_eq!(ring, stepped, "{case}: a chunk leaves what its tokens leave");
+        assert_eq!(
+            ring, stepped,
+            "{case}: a chunk leaves what its tokens leave"
+        );
         close(&format!("{case}: ring"), &ring, of("ring_out"));
     }
 }
@@ -111,7 +119,10 @@ fn recurrence_and_its_state() {
     let Some(all) = module("gdn") else { return };
     for case in ["t1.zero", "t5.warm", "t64.warm"] {
         let of = |part: &str| &all[&format!("recur.{case}.{part}")];
-        let tokens = of("q_raw").rows().zip(of("k_raw").rows()).zip(of("v").rows());
+        let tokens = of("q_raw")
+            .rows()
+            .zip(of("k_raw").rows())
+            .zip(of("v").rows());
         let conv: Vec<Vec<f64>> = tokens.map(|((q, k), v)| [q, k, v].concat()).collect();
         let gates = of("g").rows().zip(of("beta").rows());
         let gates: Vec<Vec<f64>> = gates.map(|(g, beta)| [g, beta].concat()).collect();
@@ -126,7 +137,10 @@ fn recurrence_and_its_state() {
         assert_eq!(expected.state.value, state, "{case}: the same state");
         let size = |values: &[f64]| values.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
         let limit = size(&expected.state.limit);
-        eprintln!("{case}: limit of the state {limit:.2e} of {:.2e}", size(&state));
+        eprintln!(
+            "{case}: limit of the state {limit:.2e} of {:.2e}",
+            size(&state)
+        );
         assert!(limit < 1e-4 * size(&state), "{case}: tight");
         let scan = gdn_recur::scan::expected(&NET, &conv, &gates, before);
         assert!(scan.state.accepts(&state), "{case}: the same truth");
@@ -158,7 +172,10 @@ fn recurrence_and_its_state() {
 fn a_chunk_leaves_the_state_that_its_tokens_leave() {
     let Some(all) = module("gdn") else { return };
     let of = |part: &str| &all[&format!("recur.t64.warm.{part}")];
-    let tokens = of("q_raw").rows().zip(of("k_raw").rows()).zip(of("v").rows());
+    let tokens = of("q_raw")
+        .rows()
+        .zip(of("k_raw").rows())
+        .zip(of("v").rows());
     let conv: Vec<Vec<f64>> = tokens.map(|((q, k), v)| [q, k, v].concat()).collect();
     let gates = of("g").rows().zip(of("beta").rows());
     let gates: Vec<Vec<f64>> = gates.map(|(g, beta)| [g, beta].concat()).collect();
@@ -221,19 +238,31 @@ fn routing() {
             let ids = &all[&format!("{case}.ids")];
             let tokens = all[&format!("{case}.logits")].rows();
             for (t, logits) in tokens.enumerate() {
-                let Chosen { ids: chosen, weights: found } =
-                    moe_router_topk::compute(logits, &experts);
+                let Chosen {
+                    ids: chosen,
+                    weights: found,
+                } = moe_router_topk::compute(logits, &experts);
                 let expected: Vec<f64> = chosen.iter().map(|&id| f64::from(id)).collect();
-                assert_eq!(expected, ids.rows().nth(t).expect("a row"), "{case}: token {t}");
+                assert_eq!(
+                    expected,
+                    ids.rows().nth(t).expect("a row"),
+                    "{case}: token {t}"
+                );
                 let expected = weights.rows().nth(t).expect("a row");
                 let off = max_difference(&found, expected);
-                assert!(off < STORED, "{case}.norm{norm}: token {t} is off by {off:.2e}");
+                assert!(
+                    off < STORED,
+                    "{case}.norm{norm}: token {t} is off by {off:.2e}"
+                );
                 let limits = moe_router_topk::expected(
                     logits,
                     &experts,
                     Accumulation::strided(num_experts, 32, 1),
                 );
-                assert!(limits.weights.accepts(&found), "{case}: within its own limits");
+                assert!(
+                    limits.weights.accepts(&found),
+                    "{case}: within its own limits"
+                );
             }
         }
     }

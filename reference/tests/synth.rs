@@ -91,6 +91,10 @@ fn hybrids_and_experts_have_synthetic_weights() {
         };
         let one = synth::checkpoint(&spec, 1).expect("possible");
         let again = synth::checkpoint(&spec, 1).expect("possible");
-        assert_eq!(one.payload_sha256(), again.payload_sha256(), "{id}: the same bytes");
+        assert_eq!(
+            one.payload_sha256(),
+            again.payload_sha256(),
+            "{id}: the same bytes"
+        );
     }
 }

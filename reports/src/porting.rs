@@ -151,17 +151,32 @@ fn constants(spec: &ModelSpec) -> Vec<(&'static str, String)> {
     if let Some(net) = &spec.delta_net {
         all.extend([
             ("linear_num_key_heads", net.linear_num_key_heads.to_string()),
-            ("linear_num_value_heads", net.linear_num_value_heads.to_string()),
+            (
+                "linear_num_value_heads",
+                net.linear_num_value_heads.to_string(),
+            ),
             ("linear_key_head_dim", net.linear_key_head_dim.to_string()),
-            ("linear_value_head_dim", net.linear_value_head_dim.to_string()),
-            ("linear_conv_kernel_dim", net.linear_conv_kernel_dim.to_string()),
-            ("full_attention_interval", net.full_attention_interval.to_string()),
+            (
+                "linear_value_head_dim",
+                net.linear_value_head_dim.to_string(),
+            ),
+            (
+                "linear_conv_kernel_dim",
+                net.linear_conv_kernel_dim.to_string(),
+            ),
+            (
+                "full_attention_interval",
+                net.full_attention_interval.to_string(),
+            ),
         ]);
     }
     if let Some(experts) = &spec.experts {
         all.extend([
             ("num_experts", experts.num_experts.to_string()),
-            ("num_experts_per_tok", experts.num_experts_per_tok.to_string()),
+            (
+                "num_experts_per_tok",
+                experts.num_experts_per_tok.to_string(),
+            ),
             ("norm_topk_prob", experts.norm_topk_prob.to_string()),
         ]);
     }

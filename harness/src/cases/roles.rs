@@ -15,9 +15,7 @@ pub(crate) use attention::{
 pub(crate) use delta_net::{
     Convolved, Recurred, attn_gate, gated_qkv_split, gdn_conv, gdn_gates, gdn_norm_out, gdn_recur,
 };
-pub(crate) use experts::{
-    Slots, int4_matmul_moe, moe_combine, moe_router_logits, moe_router_topk,
-};
+pub(crate) use experts::{Slots, int4_matmul_moe, moe_combine, moe_router_logits, moe_router_topk};
 pub(crate) use kv_int8::{Int8Cache, kv_quantize_int8, quantised};
 pub(crate) use norms::{add_norm, add3_norm, qk_norm, rms_norm};
 pub(crate) use sampling::{argmax, sample_reduce, sample_select};

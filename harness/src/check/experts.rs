@@ -83,7 +83,14 @@ pub(super) fn judge(
                 let y = token * field(Field::OutToken) + slot * field(Field::OutSlot);
                 let x = &act(1)[x..][..w.k];
                 let id = (id as usize - here.start) as u32;
-                expected.push(int4_matmul_moe::expected(w, n, id, x, form, store(variant))?);
+                expected.push(int4_matmul_moe::expected(
+                    w,
+                    n,
+                    id,
+                    x,
+                    form,
+                    store(variant),
+                )?);
                 found.extend_from_slice(&act(0)[y + field(Field::OutFirst)..][..n]);
             }
             vec![("", found, concat(expected.into_iter()))]

@@ -7,8 +7,8 @@ use reference::{
     Expected,
     numerics::{decode, widen},
     roles::{
-        attn_gate, gated_qkv_split,
-        gdn_conv, gdn_gates::{self, Rates},
+        attn_gate, gated_qkv_split, gdn_conv,
+        gdn_gates::{self, Rates},
         gdn_norm_out, gdn_recur,
     },
 };
@@ -73,18 +73,24 @@ pub(super) fn judge(
     let net = spec.delta_net.context("the model has no gated DeltaNet")?;
     let layer = {
         let label = dispatch.label.strip_prefix("layers.");
-        let layer = label.and_then(|l| l.split_once('.')).map(|(layer, _)| layer.parse());
+        let layer = label
+            .and_then(|l| l.split_once('.'))
+            .map(|(layer, _)| layer.parse());
         layer.with_context(|| format!("{}: no layer", dispatch.label))??
     };
     let vector = |tensor| decode(weights.vector(Some(layer), tensor));
     let channels = |proj: &[f64]| -> Vec<Vec<f64>> {
         let rows = in_order(proj, tokens);
-        rows.into_iter().map(|row| row[..net.conv_dim()].to_vec()).collect()
+        rows.into_iter()
+            .map(|row| row[..net.conv_dim()].to_vec())
+            .collect()
     };
     let remembered = || -> Result<[[Vec<f64>; 2]; 2]> {
         let both = captured.remembered.as_ref();
         let both = both.with_context(|| format!("{}: no state is bound", dispatch.label))?;
-        Ok(both.each_ref().map(|one| one.each_ref().map(|values| widen(values))))
+        Ok(both
+            .each_ref()
+            .map(|one| one.each_ref().map(|values| widen(values))))
     };
     Ok(match variant.role {
         Role::GdnConv | Role::GdnConvSeq => {
@@ -128,7 +134,11 @@ pub(super) fn judge(
             let (conv, gates) = (in_order(act(1), tokens), in_order(act(2), tokens));
             let expected = recurred(variant, &net, &conv, &gates, &before);
             vec![
-                ("", act(0).to_vec(), concat(in_rows(expected.out).into_iter())),
+                (
+                    "",
+                    act(0).to_vec(),
+                    concat(in_rows(expected.out).into_iter()),
+                ),
                 ("state", after, expected.state),
             ]
         }
@@ -137,11 +147,13 @@ pub(super) fn judge(
             let gamma = vector(Tensor::GdnNorm);
             let form = head_form(variant, net.linear_value_head_dim);
             let read = act(1).chunks_exact(net.value_dim());
-            let rows = read.zip(act(3).chunks_exact(net.proj_dim())).map(|(x, proj)| {
-                let z = &proj[net.conv_dim()..][..net.value_dim()];
-                let eps = spec.rms_norm_eps;
-                gdn_norm_out::expected(x, z, &gamma, eps, form, store(variant))
-            });
+            let rows = read
+                .zip(act(3).chunks_exact(net.proj_dim()))
+                .map(|(x, proj)| {
+                    let z = &proj[net.conv_dim()..][..net.value_dim()];
+                    let eps = spec.rms_norm_eps;
+                    gdn_norm_out::expected(x, z, &gamma, eps, form, store(variant))
+                });
             let expected: Vec<Expected> = rows.collect();
             vec![("", act(0).to_vec(), concat(expected.into_iter()))]
         }

@@ -2,8 +2,8 @@
 
 use super::{
     Engine, Program,
-    kept::Cache,
     buffers::{POISON, floats, read_guarded},
+    kept::Cache,
 };
 use anyhow::{Result, bail};
 use kernels::{

@@ -471,7 +471,11 @@ impl Memory {
         self.forget();
         self.states.borrow_mut().stand_anywhere();
         let int8 = self.quantised(values)?;
-        for key in self.snapshot.keys().filter(|(name, _)| !name.is_recurrent()) {
+        for key in self
+            .snapshot
+            .keys()
+            .filter(|(name, _)| !name.is_recurrent())
+        {
             let bytes = match *key {
                 (Buffer::KvCodes { .. }, _) => bytemuck::cast_slice(&int8.codes).to_vec(),
                 (Buffer::KvScales { .. }, _) => bytemuck::cast_slice(&int8.scales).to_vec(),

@@ -16,10 +16,10 @@ mod rotation;
 mod states;
 
 pub use buffers::GUARD_BYTES;
-pub use capture::{Captured, every};
 pub(crate) use buffers::{
     POISON, bytes_of, floats, padded, part_of, read_guarded, texture, with_guard,
 };
+pub use capture::{Captured, every};
 pub use memory::Memory;
 pub use prefill::{Prefill, Prefilled};
 pub use program::Program;

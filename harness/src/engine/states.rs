@@ -122,7 +122,9 @@ impl Engine<'_> {
             return;
         }
         let reused = (states.checkpoints.len() == HELD).then(|| states.checkpoints.remove(0));
-        let mut reused = reused.filter(|c| c.elem == elem).map_or_else(BTreeMap::new, |c| c.copies);
+        let mut reused = reused
+            .filter(|c| c.elem == elem)
+            .map_or_else(BTreeMap::new, |c| c.copies);
         let copies = self.memory.recurrent(elem).map(|(name, buffer, bytes)| {
             let copy = reused.remove(&name);
             let copy = copy.unwrap_or_else(|| empty(self.gpu, "checkpoint", bytes));
@@ -194,7 +196,9 @@ mod tests {
             let error = states.run(Elem::F16, position, 1).expect_err("another");
             assert!(error.to_string().contains("After(6)"), "{error}");
         }
-        states.run(Elem::F32, 3, 1).expect_err("no token of that type");
+        states
+            .run(Elem::F32, 3, 1)
+            .expect_err("no token of that type");
         states.run(Elem::F16, 0, 2).expect("again from the start");
         states.stand_anywhere();
         states.run(Elem::F16, 90, 1).expect("made up");
@@ -210,8 +214,16 @@ mod tests {
         states.checkpoints.push(checkpoint(70));
         states.run(Elem::F16, 70, 9).expect("a reply");
         assert_eq!(states.nearest(Elem::F16, 90), (79, None), "as it is");
-        assert_eq!(states.nearest(Elem::F16, 78), (70, Some(1)), "the prompt's end");
-        assert_eq!(states.nearest(Elem::F16, 69), (64, Some(0)), "one token less");
+        assert_eq!(
+            states.nearest(Elem::F16, 78),
+            (70, Some(1)),
+            "the prompt's end"
+        );
+        assert_eq!(
+            states.nearest(Elem::F16, 69),
+            (64, Some(0)),
+            "one token less"
+        );
         assert_eq!(states.nearest(Elem::F16, 63), (0, None), "before both");
         states.stand.insert(Elem::F16, Stand::After(64));
         states.run(Elem::F16, 64, 3).expect("other tokens");

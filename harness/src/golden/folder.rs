@@ -189,7 +189,9 @@ impl Reader<'_> {
             let layers = self.weights.spec().num_hidden_layers;
             let rows = self.rows(&margins, ids.len(), layers)?.into_iter();
             let near = |row: Vec<f64>| row.iter().any(|&margin| margin < ROUTER_MARGIN);
-            let near = rows.enumerate().filter_map(|(at, row)| near(row).then_some(at));
+            let near = rows
+                .enumerate()
+                .filter_map(|(at, row)| near(row).then_some(at));
             open.extend(near);
         }
         let (mut greedy, mut gaps) = (vec![], vec![]);

@@ -143,12 +143,8 @@ pub(super) const TREE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE)];
 pub(super) const WIDE_PROLOGUE: &[Forms] = &[PROLOGUES.by(TREE_OR_SUBGROUP)];
 
 // sums by subgroup
-const SG_PRODUCTS: Forms = of(&[
-    Role::Int4Matmul,
-    Role::Int4MatmulMoe,
-    Role::MoeRouterLogits,
-])
-.by(SUBGROUP);
+const SG_PRODUCTS: Forms =
+    of(&[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRouterLogits]).by(SUBGROUP);
 const SG_F32: Forms = PRODUCT.by(SUBGROUP).giving(Elem::F32);
 const SG_PROJECTION: Forms = EVERY_PROJECTION.by(SUBGROUP);
 const SG_FEED_FORWARD: Forms = FEED_FORWARD.by(SUBGROUP);

@@ -99,7 +99,9 @@ impl GatedDeltaNet {
         ];
         for (name, dim) in dims {
             if dim == 0 || !dim.is_multiple_of(32) || dim > 256 {
-                return Some(format!("{name} = {dim}; expected a multiple of 32 up to 256"));
+                return Some(format!(
+                    "{name} = {dim}; expected a multiple of 32 up to 256"
+                ));
             }
         }
         let taps = self.linear_conv_kernel_dim;
@@ -150,7 +152,9 @@ impl Experts {
         }
         let most = experts.min(Self::MAX_PER_TOKEN);
         if chosen == 0 || chosen > most {
-            return Some(format!("num_experts_per_tok = {chosen}; expected 1 to {most}"));
+            return Some(format!(
+                "num_experts_per_tok = {chosen}; expected 1 to {most}"
+            ));
         }
         None
     }

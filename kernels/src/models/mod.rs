@@ -89,7 +89,10 @@ pub struct ModelSpec {
     pub experts: Option<Experts>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
@@ -194,7 +197,11 @@ impl ModelSpec {
 
     /// Rows of the projection itself: with those of the gates.
     pub fn c_attn_dim(&self) -> usize {
-        let gates = if self.attn_output_gate { self.q_dim() } else { 0 };
+        let gates = if self.attn_output_gate {
+            self.q_dim()
+        } else {
+            0
+        };
         self.qkv_dim() + gates
     }
 
@@ -400,7 +407,9 @@ impl ModelSpec {
         match (self.shape(tensor), &self.delta_net) {
             (Shape::Matrix { .. }, Some(net)) if tensor == Tensor::GdnProj => {
                 let parts = qwen35::projection_parts(net).into_iter();
-                parts.map(|(part, rows)| (format!("{name}_{part}"), rows)).collect()
+                parts
+                    .map(|(part, rows)| (format!("{name}_{part}"), rows))
+                    .collect()
             }
             (Shape::Matrix { rows, .. }, _) => vec![(name, rows)],
             (Shape::Vector { len } | Shape::Floats { len }, _) => vec![(name, len)],

@@ -124,7 +124,12 @@ impl Builder<'_> {
         let label = format!("layers.{layer}.gated_qkv_split");
         let outputs = [Activation::Qkv, Activation::Gate, Activation::CAttn];
         let elements = self.spec.c_attn_dim();
-        self.per_element(label, Role::GatedQkvSplit, outputs.map(act).to_vec(), elements)
+        self.per_element(
+            label,
+            Role::GatedQkvSplit,
+            outputs.map(act).to_vec(),
+            elements,
+        )
     }
 
     pub(super) fn attn_gate(&mut self, layer: usize) -> Result<(), PlanError> {

@@ -59,8 +59,7 @@ fn published_dispatch_totals() {
 /// Flags that choose the form of a kernel; the others choose the dispatches.
 const FORM_FLAGS: [&str; 19] = [
     "rowwise", "texture", "sg", "sgqkv", "sgffn", "sgattn", "sgargmax", "sggdn", "sgmoe", "matmul",
-    "vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "vec4gdn", "vec4qkv", "qkvtile",
-    "logits",
+    "vec4", "vec4h", "vec4aff", "vec4affw", "vec4moe", "vec4gdn", "vec4qkv", "qkvtile", "logits",
 ];
 
 /// Every value of a flag, as it is typed.
@@ -87,13 +86,29 @@ fn flags_of_forms_leave_the_dispatches_as_they_are() {
             "phi3-mini",
             &["splitk=8"][..],
             260,
-            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1", "vec4gdn=1"][..],
+            &[
+                "sggdn=1",
+                "sgmoe=1",
+                "vec4h=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
+            ][..],
         ),
         (
             "phi3-mini",
             &["splitk=0"],
             228,
-            &["sggdn=1", "sgmoe=1", "vec4h=1", "vec4aff=1", "vec4affw=1", "vec4moe=1", "vec4gdn=1"],
+            &[
+                "sggdn=1",
+                "sgmoe=1",
+                "vec4h=1",
+                "vec4aff=1",
+                "vec4affw=1",
+                "vec4moe=1",
+                "vec4gdn=1",
+            ],
         ),
         (
             "qwen3-4b",
@@ -710,8 +725,13 @@ fn a_stack_of_experts_is_bound_in_parts() {
     let plan = Plan::build(&spec, &settings, &small, Phase::Decode).expect("a plan");
     for site in ["expert_gate", "expert_up", "expert_down"] {
         let label = format!("layers.3.{site}");
-        let parts = plan.dispatches.iter().filter(|d| d.label.starts_with(&label));
-        let parts: Vec<_> = parts.map(|d| (d.rows().expect("a part"), &d.uniform)).collect();
+        let parts = plan
+            .dispatches
+            .iter()
+            .filter(|d| d.label.starts_with(&label));
+        let parts: Vec<_> = parts
+            .map(|d| (d.rows().expect("a part"), &d.uniform))
+            .collect();
         assert_eq!(parts.len(), 2, "{site}: 257 experts of 512 KiB");
         let mut next = 0;
         for (rows, uniform) in parts {
@@ -719,7 +739,11 @@ fn a_stack_of_experts_is_bound_in_parts() {
             assert_eq!(rows.first, next * of_expert, "{site}: one after the other");
             assert_eq!(uniform[9] as usize, next, "{site}: the first expert");
             next += uniform[10] as usize;
-            assert_eq!(rows.count, uniform[10] as usize * of_expert, "{site}: whole ones");
+            assert_eq!(
+                rows.count,
+                uniform[10] as usize * of_expert,
+                "{site}: whole ones"
+            );
             let bytes = spec.format.words_per_row(2048 * 512 / of_expert) * 4 * rows.count;
             assert!(bytes as u64 <= most, "{site}: it fits");
         }

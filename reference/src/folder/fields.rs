@@ -281,7 +281,11 @@ impl Fields<'_> {
     }
 
     /// The layers of a hybrid that have a state.
-    fn delta_net(&self, family: Family, layers: usize) -> Result<Option<GatedDeltaNet>, FolderError> {
+    fn delta_net(
+        &self,
+        family: Family,
+        layers: usize,
+    ) -> Result<Option<GatedDeltaNet>, FolderError> {
         match family {
             Family::Llama | Family::Phi3 | Family::Qwen3 => return Ok(None),
             Family::Qwen35 | Family::Qwen36Moe => (),

@@ -24,7 +24,9 @@ impl<W: Weights + ?Sized> Forward<'_, W> {
         let borrowed: Vec<&[f64]> = normed.iter().map(Vec::as_slice).collect();
         let logits = router.matmul(&borrowed);
         let tokens = normed.par_iter().zip(&logits);
-        let (activated, out) = tokens.map(|(x, logits)| self.of_token(layer, x, logits)).unzip();
+        let (activated, out) = tokens
+            .map(|(x, logits)| self.of_token(layer, x, logits))
+            .unzip();
         Mixture {
             logits,
             activated,
@@ -40,7 +42,8 @@ impl<W: Weights + ?Sized> Forward<'_, W> {
         let product = |tensor, rows, expert, x: &[f64]| {
             let w = self.weights.matrix(Some(layer), tensor);
             let y = int4_matmul_moe::compute(w, rows, expert, x);
-            self.numerics.store_all(y.expect("the router names experts of the stack"))
+            self.numerics
+                .store_all(y.expect("the router names experts of the stack"))
         };
         let Chosen { ids, weights } = moe_router_topk::compute(logits, &experts);
         let (mut activated, mut slots) = (Vec::new(), Vec::new());
@@ -51,7 +54,9 @@ impl<W: Weights + ?Sized> Forward<'_, W> {
             slots.extend(product(Tensor::ExpertDown, d, id, &slot));
             activated.extend(slot);
         }
-        let out = self.numerics.store_all(moe_combine::compute(&slots, &weights));
+        let out = self
+            .numerics
+            .store_all(moe_combine::compute(&slots, &weights));
         (activated, out)
     }
 }

@@ -148,10 +148,14 @@ impl<'a> Model<'a> {
             spec: spec(gguf)?,
             gguf,
         };
-        model.spec.validate().map_err(CheckpointError::from).map_err(|cause| LoadError::Checkpoint {
-            file: gguf.file().to_owned(),
-            cause,
-        })?;
+        model
+            .spec
+            .validate()
+            .map_err(CheckpointError::from)
+            .map_err(|cause| LoadError::Checkpoint {
+                file: gguf.file().to_owned(),
+                cause,
+            })?;
         let mut known = BTreeSet::new();
         for key in model.spec.tensors() {
             known.extend(model.parts(key)?.into_iter().map(|part| part.name));

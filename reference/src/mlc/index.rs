@@ -1,9 +1,9 @@
 //! The index and its shards: everything is checked against everything else
 //! before it is used.
 
+use super::write::vector_shape;
 use crate::checkpoint::{Key, Progress, describe, hex};
 use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
-use super::write::vector_shape;
 use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
@@ -369,8 +369,12 @@ impl Index {
                     Shape::Matrix { k, .. } => {
                         let words = vec![rows, spec.format.words_per_row(k)];
                         let scales = vec![rows, spec.format.scales_per_row(k)];
-                        found.main.push(find(format!("{base}.q_weight"), words, true)?);
-                        found.scale.push(find(format!("{base}.q_scale"), scales, false)?);
+                        found
+                            .main
+                            .push(find(format!("{base}.q_weight"), words, true)?);
+                        found
+                            .scale
+                            .push(find(format!("{base}.q_scale"), scales, false)?);
                     }
                     Shape::Vector { len } | Shape::Floats { len } => {
                         let shape = vector_shape(spec, tensor, len);

@@ -6,9 +6,7 @@ use crate::folder::{
     FolderError,
     fields::{Fields, named},
 };
-use kernels::models::{
-    Experts, Family, GatedDeltaNet, ModelSpec, Shape, Tensor, TensorFormat,
-};
+use kernels::models::{Experts, Family, GatedDeltaNet, ModelSpec, Shape, Tensor, TensorFormat};
 use kernels::quant::QuantFormat;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -326,13 +324,9 @@ pub(super) fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usiz
         Tensor::GdnNorm => vec![part("linear_attn.norm", net.linear_value_head_dim)],
         Tensor::GdnOut => vec![part("linear_attn.out_proj", d)],
         Tensor::Router => experts("mlp.gate", "mlp.shared_expert_gate", 1),
-        Tensor::ExpertGate => {
-            experts("mlp.switch_mlp.gate_proj", "mlp.shared_expert.gate_proj", f)
-        }
+        Tensor::ExpertGate => experts("mlp.switch_mlp.gate_proj", "mlp.shared_expert.gate_proj", f),
         Tensor::ExpertUp => experts("mlp.switch_mlp.up_proj", "mlp.shared_expert.up_proj", f),
-        Tensor::ExpertDown => {
-            experts("mlp.switch_mlp.down_proj", "mlp.shared_expert.down_proj", d)
-        }
+        Tensor::ExpertDown => experts("mlp.switch_mlp.down_proj", "mlp.shared_expert.down_proj", d),
     }
 }
 

@@ -24,7 +24,11 @@ pub fn compute(c_attn: &[f64], spec: &ModelSpec) -> Split {
     );
     let (heads, rest) = c_attn.split_at(2 * q_dim);
     let heads = heads.chunks_exact(2 * head_dim);
-    let mut qkv: Vec<f64> = heads.clone().flat_map(|head| &head[..head_dim]).copied().collect();
+    let mut qkv: Vec<f64> = heads
+        .clone()
+        .flat_map(|head| &head[..head_dim])
+        .copied()
+        .collect();
     qkv.extend_from_slice(rest);
     let gate = heads.flat_map(|head| &head[head_dim..]).copied().collect();
     Split { qkv, gate }

@@ -60,9 +60,7 @@ pub fn expected(
         .map(|(sums, magnitudes)| {
             let errors = sums.iter().zip(magnitudes);
             let errors: Vec<f64> = errors
-                .map(|(&sum, magnitude)| {
-                    bounds::silu_mul_error(sum, gamma * magnitude, 1.0, 0.0)
-                })
+                .map(|(&sum, magnitude)| bounds::silu_mul_error(sum, gamma * magnitude, 1.0, 0.0))
                 .collect();
             store.expected(sums.into_iter().map(silu).collect(), &errors)
         })
@@ -104,7 +102,11 @@ fn sums<'a>(
 pub fn commit(rows: &[Vec<f64>], ring: &mut Ring, start: usize) {
     let channels = rows[0].len();
     let slots = ring.len() / channels;
-    assert_eq!(ring.len(), slots * channels, "gdn_conv_commit: whole tokens");
+    assert_eq!(
+        ring.len(),
+        slots * channels,
+        "gdn_conv_commit: whole tokens"
+    );
     for (step, row) in rows.iter().enumerate() {
         let at = (start + step) % slots * channels;
         ring[at..at + channels].copy_from_slice(row);

@@ -70,7 +70,12 @@ pub fn compute(
         })
         .collect();
     (0..conv.len())
-        .map(|t| by_head.iter().flat_map(|head| head[t].iter().copied()).collect())
+        .map(|t| {
+            by_head
+                .iter()
+                .flat_map(|head| head[t].iter().copied())
+                .collect()
+        })
         .collect()
 }
 
@@ -224,7 +229,10 @@ fn step_errors(token: &Token<'_>, state: &mut [f64], errors: &mut Errors, length
             let factor = rate.abs() * k_length;
             let size = (v.abs() + size) * factor;
             let update = rate * difference * k_length;
-            [update, error * factor * (1.0 + two) + size * two + F32_FLOOR]
+            [
+                update,
+                error * factor * (1.0 + two) + size * two + F32_FLOOR,
+            ]
         })
         .collect();
     let mut own = vec![0.0; dv];

@@ -54,7 +54,10 @@ pub fn expected(logits: &[f64], experts: &Experts, sum: Accumulation) -> Chosen<
     let terms = divisor(&logits[..experts.num_experts], chosen, experts);
     let [divisor, error] = terms.fold([0.0, 0.0], |[sum, error], logit| {
         let weight = (logit - max).exp();
-        [sum + weight, error + weight * relative(logit) + bounds::F32_FLOOR]
+        [
+            sum + weight,
+            error + weight * relative(logit) + bounds::F32_FLOOR,
+        ]
     });
     let of_sum = error / divisor + sum.gamma() * (1.0 + error / divisor);
     let mut errors: Vec<f64> = chosen
@@ -94,7 +97,11 @@ fn divisor<'a>(
     chosen: &'a [u32],
     experts: &Experts,
 ) -> impl Iterator<Item = f64> + 'a {
-    let all = if experts.norm_topk_prob { 0 } else { routed.len() };
+    let all = if experts.norm_topk_prob {
+        0
+    } else {
+        routed.len()
+    };
     let chosen = if experts.norm_topk_prob { chosen } else { &[] };
     let chosen = chosen.iter().map(|&id| routed[id as usize]);
     routed[..all].iter().copied().chain(chosen)

@@ -90,7 +90,9 @@ impl Logits {
         match self {
             Self::Ordinary => values.activations(n, Kind::Ordinary, 1.0),
             Self::Ties => (0..n).map(|_| values.below(3) as f32 - 1.0).collect(),
-            Self::Saturated => (0..n).map(|_| (values.below(9) as f32 - 4.0) * 500.0).collect(),
+            Self::Saturated => (0..n)
+                .map(|_| (values.below(9) as f32 - 4.0) * 500.0)
+                .collect(),
         }
     }
 }
@@ -124,14 +126,23 @@ pub(super) fn moe_router_topk(bench: &mut Bench<'_>, variant: Variant, draw: Dra
 pub(super) fn moe_combine(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let slots = select(&[1_usize, 2, 5, 9, 33][..]);
     let tokens = select(&[1_usize, 2, 5][..]);
-    let kind = select(&[Kind::Ordinary, Kind::OutlierChannels, Kind::Subnormal, Kind::Zero][..]);
+    let kind = select(
+        &[
+            Kind::Ordinary,
+            Kind::OutlierChannels,
+            Kind::Subnormal,
+            Kind::Zero,
+        ][..],
+    );
     let strategy = (widths(), slots, tokens, kind, any::<u64>());
     draw.judge(bench, variant, strategy, |bench, variant, case| {
         let (n, slots, tokens, kind, seed) = case;
         let mut values = Values(*seed);
         let rows = (0..tokens * slots).flat_map(|_| values.activations(*n, *kind, 1.0));
         let x: Vec<f32> = rows.collect();
-        let score: Vec<f32> = (0..tokens * slots).map(|_| values.uniform() as f32).collect();
+        let score: Vec<f32> = (0..tokens * slots)
+            .map(|_| values.uniform() as f32)
+            .collect();
         require(cases::moe_combine(bench, variant, *tokens, &x, &score))
     })
 }

@@ -8,9 +8,7 @@ use crate::{
     kernel::Operand,
 };
 use anyhow::{Result, ensure};
-use kernels::{
-    Dispatch, ModelSpec, Role, Variant, models::GatedDeltaNet, plan::chunk_positions,
-};
+use kernels::{Dispatch, ModelSpec, Role, Variant, models::GatedDeltaNet, plan::chunk_positions};
 use reference::{
     numerics::widen,
     roles::{
@@ -47,7 +45,10 @@ fn position_map(start: usize, tokens: usize) -> Vec<i32> {
 /// An output without the row behind the last, which must be as it was.
 fn without_guard(mut found: Vec<f64>, elements: usize) -> Result<Vec<f64>> {
     let rest = found.split_off(elements);
-    ensure!(rest.iter().all(|x| x.is_nan()), "a row past seq_len is written");
+    ensure!(
+        rest.iter().all(|x| x.is_nan()),
+        "a row past seq_len is written"
+    );
     Ok(found)
 }
 
@@ -103,9 +104,14 @@ pub(crate) fn attn_gate(
         ("attn_out", Operand::Floats(&before)),
         ("gate", Operand::Floats(&gates)),
     ];
-    let mut found = bench.run(variant, spec, dispatch, operands)?.values("attn_out");
+    let mut found = bench
+        .run(variant, spec, dispatch, operands)?
+        .values("attn_out");
     let rest = found.split_off(x.len());
-    ensure!(rest.iter().all(|&x| x == 3.0), "a row past seq_len is written");
+    ensure!(
+        rest.iter().all(|&x| x == 3.0),
+        "a row past seq_len is written"
+    );
     let expected = attn_gate::expected(&widen(&x), &widen(&gate), store(variant));
     Ok(vec![Judged::new("out", found, expected)])
 }
@@ -161,7 +167,8 @@ pub(crate) fn gdn_conv(
     let before = widen(&ring);
     let mut judged = vec![];
     if variant.role != Role::GdnConvCommit {
-        let expected = gdn_conv::expected(&rows, &before, &widen(&taps), case.start, store(variant));
+        let expected =
+            gdn_conv::expected(&rows, &before, &widen(&taps), case.start, store(variant));
         let out = without_guard(found.values("out"), tokens * channels)?;
         judged.push(Judged::new("out", out, concat(last_first(expected))));
     }
@@ -300,7 +307,9 @@ pub(crate) fn gdn_norm_out(
     out.truncate(tokens * values);
     let gamma = widen(&gamma);
     let form = head_form(variant, net.linear_value_head_dim);
-    let rows = x.chunks_exact(values).zip(proj.chunks_exact(net.proj_dim()));
+    let rows = x
+        .chunks_exact(values)
+        .zip(proj.chunks_exact(net.proj_dim()));
     let rows = rows.map(|(x, proj)| {
         let z = widen(&proj[net.conv_dim()..][..values]);
         let eps = spec.rms_norm_eps;

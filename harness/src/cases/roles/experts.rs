@@ -137,7 +137,10 @@ pub(crate) fn moe_router_logits(
     let operands = with_weights(operands, w);
     let mut found = bench.run(variant, spec, dispatch, operands)?.values("out");
     let rest = found.split_off(tokens * w.rows);
-    ensure!(rest.iter().all(|y| y.is_nan()), "a row past the last token is written");
+    ensure!(
+        rest.iter().all(|y| y.is_nan()),
+        "a row past the last token is written"
+    );
     let form = sum_form(variant, w.k);
     let rows = x.chunks_exact(w.k);
     let rows = rows.map(|x| int4_matmul::expected(w.matrix(), &widen(x), form, Store::F32));
@@ -167,7 +170,10 @@ pub(crate) fn moe_router_topk(
     let found = bench.run(variant, &spec, dispatch, operands)?;
     let (mut ids, mut score) = (found.i32("ids"), found.values("score"));
     let (id, weight) = (ids.split_off(slots), score.split_off(slots));
-    ensure!(id == [-1] && weight[0].is_nan(), "a slot past the last is written");
+    ensure!(
+        id == [-1] && weight[0].is_nan(),
+        "a slot past the last is written"
+    );
     let form = topk_form(variant, experts);
     let rows = logits.chunks_exact(experts.stack());
     let chosen = rows.map(|row| moe_router_topk::expected(&widen(row), experts, form));
@@ -199,9 +205,14 @@ pub(crate) fn moe_combine(
         ("slots", Operand::Floats(slots)),
         ("score", Operand::Floats(score)),
     ];
-    let mut found = bench.run(variant, &model(), dispatch, operands)?.values("out");
+    let mut found = bench
+        .run(variant, &model(), dispatch, operands)?
+        .values("out");
     let rest = found.split_off(tokens * n);
-    ensure!(rest.iter().all(|y| y.is_nan()), "a row past the last token is written");
+    ensure!(
+        rest.iter().all(|y| y.is_nan()),
+        "a row past the last token is written"
+    );
     let rows = slots.chunks_exact(per * n).zip(score.chunks_exact(per));
     let rows = rows.map(|(x, w)| moe_combine::expected(&widen(x), &widen(w), store(variant)));
     Ok(vec![Judged::new("out", found, concat(rows))])

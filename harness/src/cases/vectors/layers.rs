@@ -71,7 +71,9 @@ pub(super) fn gdn_gates(bench: &mut Bench<'_>, variant: Variant, golden: &Golden
     let (a, b) = (of("a")?.data, of("b")?.data);
     let before = vec![0.0; net.conv_dim() + net.value_dim()];
     let rows = a.chunks_exact(heads).zip(b.chunks_exact(heads));
-    let proj: Vec<f32> = rows.flat_map(|(a, b)| [&before[..], a, b].concat()).collect();
+    let proj: Vec<f32> = rows
+        .flat_map(|(a, b)| [&before[..], a, b].concat())
+        .collect();
     let rates = [of("A_log")?.data, of("dt_bias")?.data];
     let rates = rates.each_ref().map(Vec::as_slice);
     let judged = cases::gdn_gates(bench, variant, &of_net(net), &proj, rates)?;
@@ -91,15 +93,27 @@ pub(super) fn gdn_recur(bench: &mut Bench<'_>, variant: Variant, golden: &Golden
     for (case, start) in [("t1.zero", 0), ("t5.warm", 9), ("t64.warm", 9)] {
         let of = |part: &str| golden.f32(&format!("recur.{case}.{part}"));
         let rows = |part: &str, width: usize| -> Result<Vec<Vec<f32>>> {
-            Ok(of(part)?.data.chunks_exact(width).map(<[f32]>::to_vec).collect())
+            Ok(of(part)?
+                .data
+                .chunks_exact(width)
+                .map(<[f32]>::to_vec)
+                .collect())
         };
         let (q, k) = (rows("q_raw", net.key_dim())?, rows("k_raw", net.key_dim())?);
         let v = rows("v", net.value_dim())?;
         let (g, beta) = (rows("g", 4)?, rows("beta", 4)?);
-        let conv = q.into_iter().zip(k).zip(v).flat_map(|((q, k), v)| [q, k, v].concat());
+        let conv = q
+            .into_iter()
+            .zip(k)
+            .zip(v)
+            .flat_map(|((q, k), v)| [q, k, v].concat());
         let recurred = Recurred {
             conv: conv.collect(),
-            gates: g.into_iter().zip(beta).flat_map(|(g, beta)| [g, beta].concat()).collect(),
+            gates: g
+                .into_iter()
+                .zip(beta)
+                .flat_map(|(g, beta)| [g, beta].concat())
+                .collect(),
             state: of("state_in")?.data,
             start,
         };

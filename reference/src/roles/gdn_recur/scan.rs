@@ -52,7 +52,9 @@ pub fn expected(
 
 fn dot(a: &[f64], b: &[f64]) -> [f64; 2] {
     let terms = a.iter().zip(b).map(|(a, b)| a * b);
-    terms.fold([0.0; 2], |[sum, magnitude], x| [sum + x, magnitude + x.abs()])
+    terms.fold([0.0; 2], |[sum, magnitude], x| {
+        [sum + x, magnitude + x.abs()]
+    })
 }
 
 /// Advances state and errors by a block; the errors of what its tokens read.
