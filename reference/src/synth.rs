@@ -57,9 +57,10 @@ fn parameter(spec: &ModelSpec, seed: u64, (layer, tensor): Key) -> Stored {
             let mut random = stream(seed, &name, 0);
             // A gamma is 0.75 to 1.25, a tap -0.875 to 0.875, so that four give unit
             // gain; both exact in f16.
-            let (least, step) = match tensor {
-                Tensor::GdnConv => (-0.875, 1.75 / 256.0),
-                _ => (0.75, 0.5 / 256.0),
+            let (least, step) = if tensor == Tensor::GdnConv {
+                (-0.875, 1.75 / 256.0)
+            } else {
+                (0.75, 0.5 / 256.0)
             };
             let value = |bits: u32| f16::from_f32(least + (bits >> 24) as f32 * step);
             Stored::Vector((0..len).map(|_| value(random.next_u32())).collect())
@@ -67,9 +68,10 @@ fn parameter(spec: &ModelSpec, seed: u64, (layer, tensor): Key) -> Stored {
         Shape::Floats { len } => {
             let mut random = stream(seed, &name, 0);
             // Decays from about 0.4 to 0.999 a token.
-            let (least, width) = match tensor {
-                Tensor::GdnALog => (-2.0, 3.0),
-                _ => (-5.0, 4.0),
+            let (least, width) = if tensor == Tensor::GdnALog {
+                (-2.0, 3.0)
+            } else {
+                (-5.0, 4.0)
             };
             let value = |bits: u32| least + (bits >> 8) as f32 / 16_777_216.0 * width;
             Stored::Floats((0..len).map(|_| value(random.next_u32())).collect())

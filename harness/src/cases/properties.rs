@@ -459,8 +459,6 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
     )
 }
 
-/// Experts that are named more than once, the last among them, by several tokens.
-
 fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 40, 1003][..]);
     draw.judge(

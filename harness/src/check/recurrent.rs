@@ -92,70 +92,65 @@ pub(super) fn judge(
             .each_ref()
             .map(|one| one.each_ref().map(|values| widen(values))))
     };
-    Ok(match variant.role {
-        Role::GdnConv | Role::GdnConvSeq => {
-            let [[before, _], [after, _]] = remembered()?;
-            let raw = channels(act(1));
-            let taps = vector(Tensor::GdnConv);
-            let expected = gdn_conv::expected(&raw, &before, &taps, start, store(variant));
-            let mut ring = before;
-            if variant.role == Role::GdnConv {
-                gdn_conv::commit(&raw, &mut ring, start);
-            }
-            vec![
-                ("", act(0).to_vec(), concat(in_rows(expected).into_iter())),
-                ("ring", after, exact(ring)),
-            ]
+    let judged = if matches!(variant.role, Role::GdnConv | Role::GdnConvSeq) {
+        let [[before, _], [after, _]] = remembered()?;
+        let raw = channels(act(1));
+        let taps = vector(Tensor::GdnConv);
+        let expected = gdn_conv::expected(&raw, &before, &taps, start, store(variant));
+        let mut ring = before;
+        if variant.role == Role::GdnConv {
+            gdn_conv::commit(&raw, &mut ring, start);
         }
-        Role::GdnConvCommit => {
-            let [[mut ring, _], [after, _]] = remembered()?;
-            gdn_conv::commit(&channels(act(0)), &mut ring, start);
-            vec![("ring", after, exact(ring))]
+        vec![
+            ("", act(0).to_vec(), concat(in_rows(expected).into_iter())),
+            ("ring", after, exact(ring)),
+        ]
+    } else if variant.role == Role::GdnConvCommit {
+        let [[mut ring, _], [after, _]] = remembered()?;
+        gdn_conv::commit(&channels(act(0)), &mut ring, start);
+        vec![("ring", after, exact(ring))]
+    } else if variant.role == Role::GdnGates {
+        let [a_log, dt_bias] = [Tensor::GdnALog, Tensor::GdnDtBias]
+            .map(|tensor| widen(weights.floats(Some(layer), tensor)));
+        let rates = Rates {
+            a_log: &a_log,
+            dt_bias: &dt_bias,
+        };
+        let first = net.conv_dim() + net.value_dim();
+        let rows = act(1).chunks_exact(net.proj_dim()).map(|row| {
+            let (a, b) = row[first..].split_at(net.linear_num_value_heads);
+            gdn_gates::expected(a, b, rates)
+        });
+        vec![("", act(0).to_vec(), concat(rows))]
+    } else if variant.role == Role::GdnRecur {
+        let [[_, mut before], [_, after]] = remembered()?;
+        if start == 0 {
+            before.fill(0.0);
         }
-        Role::GdnGates => {
-            let [a_log, dt_bias] = [Tensor::GdnALog, Tensor::GdnDtBias]
-                .map(|tensor| widen(weights.floats(Some(layer), tensor)));
-            let rates = Rates {
-                a_log: &a_log,
-                dt_bias: &dt_bias,
-            };
-            let first = net.conv_dim() + net.value_dim();
-            let rows = act(1).chunks_exact(net.proj_dim()).map(|row| {
-                let (a, b) = row[first..].split_at(net.linear_num_value_heads);
-                gdn_gates::expected(a, b, rates)
+        let (conv, gates) = (in_order(act(1), tokens), in_order(act(2), tokens));
+        let expected = recurred(variant, &net, &conv, &gates, &before);
+        vec![
+            (
+                "",
+                act(0).to_vec(),
+                concat(in_rows(expected.out).into_iter()),
+            ),
+            ("state", after, expected.state),
+        ]
+    } else {
+        // gdn_norm_out
+        let gamma = vector(Tensor::GdnNorm);
+        let form = head_form(variant, net.linear_value_head_dim);
+        let read = act(1).chunks_exact(net.value_dim());
+        let rows = read
+            .zip(act(3).chunks_exact(net.proj_dim()))
+            .map(|(x, proj)| {
+                let z = &proj[net.conv_dim()..][..net.value_dim()];
+                let eps = spec.rms_norm_eps;
+                gdn_norm_out::expected(x, z, &gamma, eps, form, store(variant))
             });
-            vec![("", act(0).to_vec(), concat(rows))]
-        }
-        Role::GdnRecur => {
-            let [[_, mut before], [_, after]] = remembered()?;
-            if start == 0 {
-                before.fill(0.0);
-            }
-            let (conv, gates) = (in_order(act(1), tokens), in_order(act(2), tokens));
-            let expected = recurred(variant, &net, &conv, &gates, &before);
-            vec![
-                (
-                    "",
-                    act(0).to_vec(),
-                    concat(in_rows(expected.out).into_iter()),
-                ),
-                ("state", after, expected.state),
-            ]
-        }
-        _ => {
-            // gdn_norm_out
-            let gamma = vector(Tensor::GdnNorm);
-            let form = head_form(variant, net.linear_value_head_dim);
-            let read = act(1).chunks_exact(net.value_dim());
-            let rows = read
-                .zip(act(3).chunks_exact(net.proj_dim()))
-                .map(|(x, proj)| {
-                    let z = &proj[net.conv_dim()..][..net.value_dim()];
-                    let eps = spec.rms_norm_eps;
-                    gdn_norm_out::expected(x, z, &gamma, eps, form, store(variant))
-                });
-            let expected: Vec<Expected> = rows.collect();
-            vec![("", act(0).to_vec(), concat(expected.into_iter()))]
-        }
-    })
+        let expected: Vec<Expected> = rows.collect();
+        vec![("", act(0).to_vec(), concat(expected.into_iter()))]
+    };
+    Ok(judged)
 }

@@ -75,17 +75,26 @@ impl Engine<'_> {
             let layer_of = |kind: fn(Buffer) -> Option<usize>| {
                 bound.iter().find_map(|&(buffer, _)| kind(buffer))
             };
-            let layer = layer_of(|buffer| match buffer {
-                Buffer::KvPages { layer } => Some(layer),
-                _ => None,
+            let layer = layer_of(|buffer| {
+                if let Buffer::KvPages { layer } = buffer {
+                    Some(layer)
+                } else {
+                    None
+                }
             });
-            let int8_layer = layer_of(|buffer| match buffer {
-                Buffer::KvCodes { layer } => Some(layer),
-                _ => None,
+            let int8_layer = layer_of(|buffer| {
+                if let Buffer::KvCodes { layer } = buffer {
+                    Some(layer)
+                } else {
+                    None
+                }
             });
-            let state_layer = layer_of(|buffer| match buffer {
-                Buffer::GdnRing { layer } | Buffer::GdnState { layer } => Some(layer),
-                _ => None,
+            let state_layer = layer_of(|buffer| {
+                if let Buffer::GdnRing { layer } | Buffer::GdnState { layer } = buffer {
+                    Some(layer)
+                } else {
+                    None
+                }
             });
             let pages = || -> Result<_> {
                 let plain = layer.map(|l| self.memory.read_kv(self.gpu, l, elem));

@@ -332,9 +332,10 @@ pub(super) fn parts(spec: &ModelSpec, (layer, tensor): Key) -> Vec<(String, usiz
 
 /// The name of a vector's tensor, given that of [`parts`].
 pub(super) fn vector_name(tensor: Tensor, base: &str) -> String {
-    match tensor {
-        Tensor::GdnALog | Tensor::GdnDtBias => base.to_owned(),
-        _ => format!("{base}.weight"),
+    if matches!(tensor, Tensor::GdnALog | Tensor::GdnDtBias) {
+        base.to_owned()
+    } else {
+        format!("{base}.weight")
     }
 }
 

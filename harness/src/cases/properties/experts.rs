@@ -10,6 +10,7 @@ use anyhow::Result;
 use kernels::{ModelSpec, Variant, models::Experts};
 use proptest::{prelude::*, sample::select};
 
+/// Experts that are named more than once, the last among them, by several tokens.
 pub(super) fn int4_matmul_moe(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let rows = || select(&[1_usize, 3, 16, 17, 66][..]);
     let counts = (1_usize..6, 1_usize..4, 1_usize..4);

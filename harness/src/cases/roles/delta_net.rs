@@ -142,9 +142,10 @@ pub(crate) fn gdn_conv(
     let (channels, width) = (net.conv_dim(), net.proj_dim());
     let tokens = proj.len() / width;
     let mut dispatch = bench.dispatch(variant, spec, 0);
-    let elements = match variant.role {
-        Role::GdnConvCommit => net.ring_len() * channels,
-        _ => tokens * channels,
+    let elements = if variant.role == Role::GdnConvCommit {
+        net.ring_len() * channels
+    } else {
+        tokens * channels
     };
     bench.tokens(&mut dispatch, 1, elements);
     set(&mut dispatch, "seq_len", tokens as u32);
