@@ -50,9 +50,10 @@ impl Timed for Tokens<'_> {
     }
 
     fn element(&self, kind: record::Arm) -> Result<Element> {
-        let arm = match kind {
-            record::Arm::Control => &self.compared.control,
-            kind => &self.compared.arms[kind.plan()],
+        let arm = if kind == record::Arm::Control {
+            &self.compared.control
+        } else {
+            &self.compared.arms[kind.plan()]
         };
         Element::run(self.engine, self.request, arm, self.first)
     }

@@ -175,11 +175,11 @@ pub(crate) fn published_lines(world: &ManyWorlds, replicates: u32) -> Vec<Line> 
 
 /// The timed elements among lines.
 pub(crate) fn samples(lines: &[Line]) -> Vec<Sample> {
-    lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Sample(sample) => Some(sample.clone()),
-            _ => None,
-        })
-        .collect()
+    let mut samples = Vec::new();
+    for line in lines {
+        if let Line::Sample(sample) = line {
+            samples.push(sample.clone());
+        }
+    }
+    samples
 }
