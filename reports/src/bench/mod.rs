@@ -9,12 +9,16 @@ use std::collections::BTreeMap;
 use results::history::Standing;
 use results::journal::AbRun;
 use results::record::{Metric, Mode, Roof};
+use results::stats::{Verdict, benjamini_hochberg, p_beyond};
 use results::store::Store;
-use results::summary::{AbSummary, signed_pct};
+use results::summary::{AbSummary, Analysis, signed_pct};
 
 use crate::Result;
 use crate::doc::Doc;
 use crate::text::{NONE, code, or_none};
+
+/// Share of false comparisons among those that are published.
+const FALSE_DISCOVERIES: f64 = 0.05;
 
 /// Whether a run may make claims.
 const fn claims(mode: Mode) -> bool {
@@ -116,6 +120,18 @@ pub(crate) fn page(store: &Store) -> Result<Doc> {
     let (published, screening): (Vec<_>, Vec<_>) =
         runs.iter().partition(|run| claims(run.run.run.mode));
 
+    let family = family(
+        published
+            .iter()
+            .copied()
+            .filter(|run| run.standing == Standing::Current),
+    );
+    let stands = |run: &Summarised<'_>| match family.get(run.run.run.id.as_str()) {
+        Some(true) => "yes".to_owned(),
+        Some(false) => "no".to_owned(),
+        None => NONE.to_owned(),
+    };
+
     doc.heading("Published");
     let standing = |of: Standing| published.iter().filter(move |run| run.standing == of);
     if standing(Standing::Current).next().is_none() {
@@ -135,11 +151,17 @@ pub(crate) fn page(store: &Store) -> Result<Doc> {
                 "slowed arm",
                 "void blocks",
                 "share of the read roof",
+                "stands in the family",
             ],
             1,
             standing(Standing::Current)
-                .map(|run| evidence(run))
+                .map(|run| [evidence(run), vec![stands(run)]].concat())
                 .collect(),
+        );
+        doc.text(
+            "A comparison stands in the family where it would still be called beyond its margin \
+             when the share of false ones among all that are published here is held at 5 % \
+             (Benjamini and Hochberg).",
         );
     }
 
@@ -219,6 +241,27 @@ fn rows<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> Vec<Vec<String>> 
 }
 
 /// What a published run rests on.
+/// Which of the published comparisons stand together, by run; those without a verdict are
+/// left out.
+fn family<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> BTreeMap<&'s str, bool> {
+    let mut ids = Vec::new();
+    let mut p = Vec::new();
+    for run in runs {
+        let analysis = Analysis::of(run.run).ok();
+        let judged = analysis
+            .as_ref()
+            .and_then(|analysis| analysis.published.as_ref());
+        let judged = judged.filter(|found| found.judgement.verdict != Verdict::Invalid);
+        let effect = judged.and_then(|found| found.judgement.effect);
+        if let Some(beyond) = effect.and_then(|effect| p_beyond(&effect, run.run.run.margin)) {
+            ids.push(run.run.run.id.as_str());
+            p.push(beyond);
+        }
+    }
+    let stands = benjamini_hochberg(&p, FALSE_DISCOVERIES).unwrap_or_default();
+    ids.into_iter().zip(stands).collect()
+}
+
 fn evidence(run: &Summarised<'_>) -> Vec<String> {
     let published = run.summary.published.as_ref();
     let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
