@@ -108,10 +108,20 @@ fn convolved(
             held.fill(f32::NAN);
         }
     }
+    let proj = rows(values, tokens, net.proj_dim(), kind);
+    let count = net.linear_conv_kernel_dim;
+    let mut taps = values.activations(channels * count, Kind::Ordinary, 0.5);
+    if matches!(kind, Kind::Large) {
+        // Values up to 30,000: a sum of them must be one that f16 holds.
+        for taps in taps.chunks_exact_mut(count) {
+            let sum: f32 = taps.iter().map(|tap| tap.abs()).sum();
+            taps.iter_mut().for_each(|tap| *tap /= sum.max(1.0));
+        }
+    }
     Convolved {
-        proj: rows(values, tokens, net.proj_dim(), kind),
+        proj,
         ring,
-        taps: values.activations(channels * net.linear_conv_kernel_dim, Kind::Ordinary, 0.5),
+        taps,
         start,
     }
 }
