@@ -466,7 +466,7 @@ fn odd_configurations_are_refused() {
             },
         ),
         (
-            "model_type: expected llama, phi3 or qwen3, found \"gpt2\"",
+            "model_type: expected llama, phi3, qwen3 or qwen3_5, found \"gpt2\"",
             &|v| {
                 v["model_type"] = json!("gpt2");
             },

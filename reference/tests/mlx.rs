@@ -302,7 +302,7 @@ fn wrong_folders_are_named() {
             config["rope_scaling"] = json!({"type": "llama3"});
         }),
         (
-            "model_type: expected llama, phi3 or qwen3",
+            "model_type: expected llama, phi3, qwen3, qwen3_moe, qwen3_5 or qwen3_5_moe",
             &|_, config, _| {
                 config["model_type"] = json!("mamba");
             },
