@@ -182,23 +182,27 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
     let mut engine = Engine::new(gpu, weights, context(spec, request), None)?;
     let compared = Compared::new(&mut engine, request)?;
     let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
-    let path = journal.path().to_path_buf();
 
     let result = measure(&engine, request, &compared, &mut journal);
-    let end = match &result {
+    ended(journal, result, request.reports_dir)
+}
+
+/// Why a run is void.
+const CHECK_FAILED: &str = "a correctness check failed";
+
+/// Ends the journal with what became of the run, true where every check passed, and writes
+/// the report.
+fn ended(mut journal: JournalWriter, result: Result<bool>, reports_dir: &Path) -> Result<Outcome> {
+    let (status, reason) = match &result {
         Ok(_) if interrupt::asked() => {
             (Status::Interrupted, Some("stopped by the user".to_owned()))
         }
         Ok(true) => (Status::Complete, None),
-        Ok(false) => (Status::Void, Some("a correctness check failed".to_owned())),
+        Ok(false) => (Status::Void, Some(CHECK_FAILED.to_owned())),
         Err(error) => (Status::Interrupted, Some(format!("{error:#}"))),
     };
-    journal.append(&Line::End(record::End {
-        status: end.0,
-        reason: end.1,
-    }))?;
-    let correct = result?;
-    finished(&path, request.reports_dir, correct)
+    journal.append(&Line::End(record::End { status, reason }))?;
+    finished(journal.path(), reports_dir, result?)
 }
 
 /// Positions that the run needs.

@@ -1,6 +1,7 @@
 //! The Zero-TVM workbench's commands, and the only code that sees a GPU.
 
 pub mod ab;
+mod again;
 pub mod bench;
 pub mod cases;
 pub mod check;

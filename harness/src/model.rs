@@ -201,6 +201,14 @@ pub fn prompt(spec: &ModelSpec, length: Option<usize>, seed: u64) -> Result<Prom
     }
 }
 
+/// Draws an order of the items, each as likely (Fisher and Yates).
+pub fn shuffle<T>(items: &mut [T], state: &mut u64) {
+    for last in (1..items.len()).rev() {
+        // 64 bits over a handful: the bias is below 1 in 10^18.
+        items.swap(last, (split_mix(state) % (last as u64 + 1)) as usize);
+    }
+}
+
 /// SplitMix64 (Steele, Lea and Flood, 2014): one step of a seeded sequence.
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -213,12 +213,20 @@ pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
     } else {
         mlx::configured(&fields, dir, MAX_LAYERS)?
     };
+    require_valid(&spec, dir)?;
+    Ok(spec)
+}
+
+/// Refuses a model that the configuration of `dir` describes and that cannot be.
+///
+/// # Errors
+/// [`FolderError::Checkpoint`], naming what contradicts itself.
+pub(crate) fn require_valid(spec: &ModelSpec, dir: &Path) -> Result<(), FolderError> {
     let valid = spec.validate().map_err(CheckpointError::from);
     valid.map_err(|cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
-    })?;
-    Ok(spec)
+    })
 }
 
 /// Writes a folder beside `dir` with `fill` and renames it to `dir`, so that nothing

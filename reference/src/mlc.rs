@@ -14,7 +14,7 @@ mod write;
 pub use write::write;
 pub(crate) use write::{write_files, write_layers, write_scaling};
 
-use crate::checkpoint::{self, Checkpoint, CheckpointError, Container, Progress, Provenance};
+use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance};
 use crate::folder::{
     self, FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
 };
@@ -62,9 +62,7 @@ pub fn read_with(
         dir: dir.to_owned(),
         cause,
     };
-    spec.validate()
-        .map_err(CheckpointError::from)
-        .map_err(checkpoint_error)?;
+    folder::require_valid(&spec, dir)?;
     let wanted = index.match_parameters(&spec)?;
     let mut parts = index.read_shards(dir, verification, progress)?;
     let mut take = |names: Vec<String>| {
@@ -132,12 +130,7 @@ pub(crate) fn described(
     let records = index.stored();
     let spec = config::spec(&fields, dir, records.len());
     let whole = spec.and_then(|spec| {
-        spec.validate()
-            .map_err(CheckpointError::from)
-            .map_err(|cause| FolderError::Checkpoint {
-                dir: dir.to_owned(),
-                cause,
-            })?;
+        folder::require_valid(&spec, dir)?;
         index.match_parameters(&spec)?;
         index.check_files(dir)?;
         Ok(spec)

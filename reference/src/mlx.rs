@@ -13,9 +13,7 @@ mod write;
 pub(crate) use write::{SHARD_BYTES, write_files};
 pub use write::{write, write_in_shards};
 
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored, describe,
-};
+use crate::checkpoint::{Checkpoint, Container, Key, Progress, Provenance, Stored, describe};
 use crate::convert::{ConvertError, FloatModel};
 use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
@@ -60,9 +58,7 @@ pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderErro
         dir: dir.to_owned(),
         cause,
     };
-    spec.validate()
-        .map_err(CheckpointError::from)
-        .map_err(checkpoint_error)?;
+    folder::require_valid(&spec, dir)?;
     refuse_unknown(&tensors, &spec)?;
     let keys = spec.tensors();
     let done = AtomicU64::new(0);
@@ -118,12 +114,7 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
             return Ok(FloatFolder::open(dir)?.spec);
         }
         let spec = Config::new(&fields)?.spec(dir, stored.len())?;
-        spec.validate()
-            .map_err(CheckpointError::from)
-            .map_err(|cause| FolderError::Checkpoint {
-                dir: dir.to_owned(),
-                cause,
-            })?;
+        folder::require_valid(&spec, dir)?;
         refuse_unknown(&tensors, &spec)?;
         for key in spec.tensors() {
             pieces(&tensors, &spec, key)?;
@@ -222,12 +213,7 @@ impl FloatFolder {
         }
         let tensors = Tensors::open(dir)?;
         let spec = config.spec(dir, tensors.names().count())?;
-        spec.validate()
-            .map_err(CheckpointError::from)
-            .map_err(|cause| FolderError::Checkpoint {
-                dir: dir.to_owned(),
-                cause,
-            })?;
+        folder::require_valid(&spec, dir)?;
         if spec.delta_net.is_some() || spec.experts.is_some() {
             // Its norms are stored without the 1 that is added, its experts joined.
             let expected = "a dense model: hybrids and experts are read quantised, as MLX has them";

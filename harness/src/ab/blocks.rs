@@ -1,7 +1,12 @@
 //! Paired blocks of timed elements.
 
 use super::{Request, element::Timed, sentinel::Sentinel};
-use crate::{bench::WARM_UP, interrupt, model::split_mix, progress::phase};
+use crate::{
+    bench::WARM_UP,
+    interrupt,
+    model::{shuffle, split_mix},
+    progress::phase,
+};
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use results::{
@@ -155,9 +160,6 @@ fn half_block(request: &Request<'_>, coin: &mut u64) -> Vec<record::Arm> {
         };
     }
     let mut half: Vec<record::Arm> = record::Arm::OF_TWO_FLAGS.to_vec();
-    for last in (1..half.len()).rev() {
-        // 64 bits over at most five: the bias is below 1 in 10^18.
-        half.swap(last, (split_mix(coin) % (last as u64 + 1)) as usize);
-    }
+    shuffle(&mut half, coin);
     half
 }

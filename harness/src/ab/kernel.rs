@@ -5,7 +5,7 @@ use super::{
     ArmSettings, Compared, Outcome, Request,
     blocks::{Until, blocks},
     element::{Element, Timed},
-    finished,
+    ended,
     gate::append_checks,
     start::{Run, start},
 };
@@ -14,7 +14,6 @@ use crate::{
     check,
     device::Gpu,
     engine::{Arm, Engine, Rotation, Turn},
-    interrupt,
     progress::phase,
     timer::Timer,
 };
@@ -22,10 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use kernels::{Features, ModelSpec, Phase, Role, Variant};
 use reference::Checkpoint;
-use results::{
-    journal::JournalWriter,
-    record::{self, Line, Status},
-};
+use results::{journal::JournalWriter, record};
 use std::{collections::BTreeSet, time::Duration};
 
 /// What an element lasts at least.
@@ -100,18 +96,9 @@ pub fn run(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>, site: &Site) 
         &compared.arms,
         &placed.described(site),
     )?;
-    let path = journal.path().to_path_buf();
     let result = placed.measure(request, &bar, &mut journal);
     bar.finish_and_clear();
-    let (status, reason) = match &result {
-        Ok(_) if interrupt::asked() => (Status::Interrupted, Some("stopped by the user".into())),
-        Ok(true) => (Status::Complete, None),
-        Ok(false) => (Status::Void, Some("a correctness check failed".into())),
-        Err(error) => (Status::Interrupted, Some(format!("{error:#}"))),
-    };
-    journal.append(&Line::End(record::End { status, reason }))?;
-    let correct = result?;
-    finished(&path, request.reports_dir, correct)
+    ended(journal, result, request.reports_dir)
 }
 
 /// The arms' dispatches at a site, bound in turn.

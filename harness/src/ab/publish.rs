@@ -8,7 +8,7 @@
 //! thing that they share, so a run that is killed goes on where it stopped.
 
 use super::{
-    Compared, Outcome, Request,
+    CHECK_FAILED, Compared, Outcome, Request,
     blocks::{Until, blocks},
     context,
     element::Tokens,
@@ -20,11 +20,12 @@ use super::{
     start::{Run, start},
 };
 use crate::{
+    again::{self, again},
     check,
     device::Gpu,
     engine::{Arm, Engine},
     env, interrupt,
-    model::split_mix,
+    model::{shuffle, split_mix},
     progress::{phase, spinner},
     roof,
 };
@@ -38,9 +39,7 @@ use results::{
 };
 use std::{
     collections::BTreeMap,
-    io,
     path::Path,
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -110,7 +109,7 @@ pub fn prepare(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result
     if !passed {
         journal.append(&Line::End(record::End {
             status: Status::Void,
-            reason: Some("a correctness check failed".to_owned()),
+            reason: Some(CHECK_FAILED.to_owned()),
         }))?;
     }
     Ok(passed)
@@ -208,9 +207,7 @@ fn in_drawn_order(
 ) -> Result<(Compared, Vec<record::Arm>)> {
     let mut order: Vec<record::Arm> = record::Arm::OF_PUBLISHED.to_vec();
     let mut state = seed;
-    for last in (1..order.len()).rev() {
-        order.swap(last, (split_mix(&mut state) % (last as u64 + 1)) as usize);
-    }
+    shuffle(&mut order, &mut state);
     let mut made = BTreeMap::new();
     for &kind in &order {
         let making = request.arms[kind.plan()].making();
@@ -368,7 +365,8 @@ pub fn orchestrate(path: &Path, reports_dir: &Path, budget: Duration) -> Result<
             "--journal".to_owned(),
             path.display().to_string(),
         ];
-        let status = child(&publish.arguments, &words)?;
+        let arguments = publish.arguments.iter().chain(&words);
+        let status = again::code(again(arguments)?);
         longest = longest.max(started.elapsed());
         if AbRun::load(path)?.replicates.len() as u32 > index {
             continue;
@@ -393,29 +391,10 @@ pub fn orchestrate(path: &Path, reports_dir: &Path, budget: Duration) -> Result<
 
 fn end(path: &Path, failed: bool) -> Result<()> {
     let (status, reason) = if failed {
-        (Status::Void, Some("a correctness check failed".to_owned()))
+        (Status::Void, Some(CHECK_FAILED.to_owned()))
     } else {
         (Status::Complete, None)
     };
     let line = Line::End(record::End { status, reason });
     Ok(JournalWriter::reopen(path)?.append(&line)?)
-}
-
-/// Runs this program with these arguments in a process of its own and returns its exit
-/// status; what it prints goes to standard error.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn child(arguments: &[String], more: &[String]) -> Result<u8> {
-    let this = std::env::current_exe().context("the path of this binary")?;
-    let mut command = Command::new(this);
-    command.args(arguments).args(more);
-    command.stdout(Stdio::from(io::stderr()));
-    let status = command
-        .status()
-        .context("starting a process that measures")?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(130))
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     ab::{self, ArmSettings, Subject, publish, quality::Passage},
+    again::{self, again},
     device::Gpu,
     diff::Revision,
     engine::Texts,
@@ -184,7 +185,8 @@ impl AbArgs {
     }
 
     fn budget(&self) -> Duration {
-        let default = if self.publish { 3600.0 } else { 90.0 };
+        let published = self.publish || self.resume.is_some();
+        let default = if published { 3600.0 } else { 90.0 };
         Duration::from_secs_f64(self.budget.unwrap_or(default))
     }
 
@@ -369,7 +371,7 @@ fn published(args: &AbArgs) -> Result<u8> {
     let [data_dir, reports_dir] = ab::folders();
     let path = ab::next_journal(&data_dir, &reports_dir, &subject)?;
     let words = ["--journal".to_owned(), path.display().to_string()];
-    let status = publish::child(&arguments(), &words)?;
+    let status = again::code(again(arguments().iter().chain(&words))?);
     // A journal that ended has a report, of a failed check.
     if !path.exists() || status > 1 {
         bail!("nothing was measured (status {status}); the reason is above");
@@ -393,8 +395,7 @@ fn resumed(args: &AbArgs, id: &str) -> Result<u8> {
 }
 
 fn measured(args: &AbArgs, path: &Path, reports_dir: &Path) -> Result<u8> {
-    let budget = Duration::from_secs_f64(args.budget.unwrap_or(3600.0));
-    let outcome = publish::orchestrate(path, reports_dir, budget)?;
+    let outcome = publish::orchestrate(path, reports_dir, args.budget())?;
     let synthetic = outcome.summary.weights == results::record::Weights::Synthetic;
     told(args.model.json, &outcome, synthetic)
 }

@@ -35,7 +35,7 @@ use kernels::{
     Features, ModelSpec, Phase, Plan, Settings,
     plan::{chunk_positions, chunks},
 };
-use program::Pipelines;
+use program::{Compiled, Pipelines};
 use reference::Checkpoint;
 use results::record::Span;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Instant};
@@ -50,6 +50,7 @@ pub struct Engine<'a> {
     /// The buffers.
     pub memory: Memory,
     pipelines: Rc<RefCell<Pipelines>>,
+    compiled: Compiled,
 }
 
 /// One choice of flags, compiled: what decodes and what prefills.
@@ -113,11 +114,13 @@ impl<'a> Engine<'a> {
         page_table: Option<Vec<u32>>,
     ) -> Result<Self> {
         let memory = Memory::new(gpu, weights, context, page_table)?;
+        let compiled = Compiled::default();
         Ok(Self {
             gpu,
             weights,
             memory,
-            pipelines: Rc::default(),
+            pipelines: Rc::new(RefCell::new(Pipelines::of(Texts::Build, compiled.clone()))),
+            compiled,
         })
     }
 
@@ -137,7 +140,10 @@ impl<'a> Engine<'a> {
         let pipelines = if making.texts.are_of_build() {
             self.pipelines.clone()
         } else {
-            Rc::new(RefCell::new(Pipelines::of(making.texts.clone())))
+            Rc::new(RefCell::new(Pipelines::of(
+                making.texts.clone(),
+                self.compiled.clone(),
+            )))
         };
         self.compiled(making, pipelines)
     }
@@ -148,7 +154,7 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// As [`Self::arm`].
     pub fn control(&mut self, making: &Making<'_>) -> Result<Arm> {
-        let pipelines = Pipelines::of(making.texts.clone());
+        let pipelines = Pipelines::of(making.texts.clone(), Compiled::default());
         self.compiled(making, Rc::new(RefCell::new(pipelines)))
     }
 

@@ -9,7 +9,11 @@ use kernels::{
     plan::Buffer,
     role::{Access, Binding, Element},
 };
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, btree_map::Entry},
+    rc::Rc,
+};
 
 /// Distance of uniforms in their buffer.
 const UNIFORM_STRIDE: u64 = 256;
@@ -19,10 +23,15 @@ const UNIFORM_STRIDE: u64 = 256;
 pub(super) struct Pipelines {
     texts: Texts,
     made: BTreeMap<Variant, Pipeline>,
+    compiled: Compiled,
 }
 
+/// What was compiled, by variant and SHA-256 of the text: arms of other texts share the
+/// kernels that are alike.
+pub(super) type Compiled = Rc<RefCell<BTreeMap<(Variant, String), Pipeline>>>;
+
 /// A compiled shader.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     /// SHA-256 of its text.
     pub(crate) sha256: String,
@@ -33,10 +42,11 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipelines {
-    pub(super) const fn of(texts: Texts) -> Self {
+    pub(super) const fn of(texts: Texts, compiled: Compiled) -> Self {
         Self {
             texts,
             made: BTreeMap::new(),
+            compiled,
         }
     }
 
@@ -54,7 +64,12 @@ impl Pipelines {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
                 let shader = self.texts.render(variant, spec)?;
-                Ok(place.insert(compile(gpu, &shader)?))
+                let key = (variant, shader.sha256.clone());
+                let pipeline = match self.compiled.borrow_mut().entry(key) {
+                    Entry::Occupied(made) => made.get().clone(),
+                    Entry::Vacant(place) => place.insert(compile(gpu, &shader)?).clone(),
+                };
+                Ok(place.insert(pipeline))
             }
         }
     }

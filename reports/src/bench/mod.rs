@@ -35,11 +35,13 @@ struct Summarised<'s> {
     standing: Standing,
 }
 
-/// The bounds of its adapter as a run measured them; none of a software driver, where a
-/// load costs arithmetic.
+/// The bounds of its adapter as a run measured them, where it has a roof.
 fn roof(run: &AbRun) -> Option<Roof> {
-    let is_cpu = run.run.adapter.device_type.eq_ignore_ascii_case("cpu");
-    let publish = run.run.publish.as_ref().filter(|_| !is_cpu);
+    let publish = run
+        .run
+        .publish
+        .as_ref()
+        .filter(|_| !run.run.adapter.is_cpu());
     publish.map(|publish| publish.roof)
 }
 

@@ -227,6 +227,14 @@ pub struct Adapter {
     pub timestamp_query: bool,
 }
 
+impl Adapter {
+    /// Whether kernels run on the processor. A load costs arithmetic there, more of it in
+    /// some forms than in others, so that there is no one read roof.
+    pub fn is_cpu(&self) -> bool {
+        self.device_type.eq_ignore_ascii_case("cpu")
+    }
+}
+
 /// The machine and the build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

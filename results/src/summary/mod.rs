@@ -476,7 +476,7 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
     let ms = middle(&analysis.ms_per_token(Arm::A))?;
     let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
     // The bytes are those of a decoded token.
-    let has_roof = run.run.metric == Metric::Decode && !refuse::on_cpu(&run.run);
+    let has_roof = run.run.metric == Metric::Decode && !run.run.adapter.is_cpu();
     let gb_s = gb_s.filter(|_| has_roof);
     Ok(Some(PublishedSummary {
         replicates: found.replicates,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{CheckCounts, SummaryError};
 use crate::journal::AbRun;
-use crate::record::{Arm, ArmPlan, Metric, Run, Sample};
+use crate::record::{Arm, ArmPlan, Metric, Sample};
 
 /// Each arm needs a check that passed; one that failed withholds the times
 /// instead, because a wrong result is worth a report.
@@ -106,17 +106,11 @@ fn other_tokens(run: &AbRun) -> Option<String> {
     ))
 }
 
-/// On a software driver a load costs arithmetic, more of it in some forms than in others,
-/// so that there is no one roof.
-pub(super) fn on_cpu(run: &Run) -> bool {
-    run.adapter.device_type.eq_ignore_ascii_case("cpu")
-}
-
 /// Nothing reads faster than the adapter; a quarter is left for what was wrong with the
 /// measurement of that.
 fn past_the_roof(run: &AbRun) -> Option<String> {
     let publish = run.run.publish.as_ref()?;
-    if on_cpu(&run.run) {
+    if run.run.adapter.is_cpu() {
         return None;
     }
     let roof = 1.25 * publish.roof.read_gb_s;

@@ -20,7 +20,7 @@ use ::kernels::{
 };
 use anyhow::{Result, bail, ensure};
 use reference::{Checkpoint, synth};
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// Seconds of measuring of one dispatch, where nobody says.
 pub(in crate::cli) const BUDGET_S: f64 = 20.0;
@@ -183,31 +183,44 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
     })?;
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
+    let folders = [&*data_dir, &*reports_dir];
+    let names = [role.name(), &site.name];
     let request = ab::Request {
-        subject: subject(&[role.name(), &site.name]),
-        arms,
-        prompt,
-        tokens: args.tokens,
         budget: Duration::from_secs_f64(args.budget.unwrap_or(BUDGET_S)),
         margin: args.margin / 100.0,
-        seed: args.model.seed,
-        command: command_line(&super::arguments()),
-        passage: None,
-        publish: None,
-        id: None,
-        data_dir: &data_dir,
-        reports_dir: &reports_dir,
+        ..request(&names, arms, prompt, args.model.seed, folders)
     };
     let outcome = kernel::run(&gpu, &weights, &request, &site)?;
     told(args.model.json, &outcome, model::is_synthetic(&weights))
 }
 
-/// What a kernel's A/B is about.
-pub(in crate::cli) fn subject(names: &[&str]) -> Subject {
-    Subject {
-        names: names.iter().map(|&name| name.to_owned()).collect(),
-        metric: Metric::Decode,
-        excluded: vec![],
+/// A kernel's A/B with the budget and margin of one; `folders` are those of journals and
+/// reports.
+pub(in crate::cli) fn request<'a>(
+    names: &[&str],
+    arms: Vec<ArmSettings>,
+    prompt: model::Prompt,
+    seed: u64,
+    [data_dir, reports_dir]: [&'a Path; 2],
+) -> ab::Request<'a> {
+    ab::Request {
+        subject: Subject {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            metric: Metric::Decode,
+            excluded: vec![],
+        },
+        arms,
+        prompt,
+        tokens: 1,
+        budget: Duration::from_secs_f64(BUDGET_S),
+        margin: 0.02,
+        seed,
+        command: command_line(&super::arguments()),
+        passage: None,
+        publish: None,
+        id: None,
+        data_dir,
+        reports_dir,
     }
 }
 
@@ -263,16 +276,13 @@ pub(super) fn of_base(
         if a != b {
             continue;
         }
+        let (arms, prompt) = (request.arms.clone(), request.prompt.clone());
+        let folders = [request.data_dir, request.reports_dir];
+        let of_kernel = self::request(&["base", &site.name], arms, prompt, request.seed, folders);
         let request = ab::Request {
-            subject: subject(&["base", &site.name]),
-            arms: request.arms.clone(),
-            prompt: request.prompt.clone(),
-            budget: request.budget.min(Duration::from_secs_f64(BUDGET_S)),
-            command: request.command.clone(),
-            passage: None,
-            publish: None,
-            id: None,
-            ..*request
+            budget: request.budget.min(of_kernel.budget),
+            margin: request.margin,
+            ..of_kernel
         };
         outcomes.push(kernel::run(gpu, weights, &request, &site)?);
     }

@@ -9,6 +9,7 @@ use super::{
     BenchArgs, GATE_TOKENS,
 };
 use crate::{
+    again::again,
     bench::kernels::{self, Filter, Measuring, Mode, TimedSite},
     check,
     device::Gpu,
@@ -23,11 +24,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use results::shard::Shard;
 use serde_json::{Value, json};
-use std::{
-    fs, io,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::{fs, path::PathBuf};
 
 /// Status of a command that found a regression.
 const REGRESSION: u8 = 3;
@@ -162,16 +159,8 @@ fn from_child() -> Result<Value> {
     let folder = env::cache_dir().join("criterion");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let file = folder.join(format!("answer-{}.json", std::process::id()));
-    let this = std::env::current_exe().context("the path of this binary")?;
-    let mut child = Command::new(this);
-    child
-        .args(std::env::args_os().skip(1))
-        .arg("--answer")
-        .arg(&file);
-    child.stdout(Stdio::from(io::stderr()));
-    let status = child
-        .status()
-        .context("starting the process that measures")?;
+    let arguments = std::env::args_os().skip(1);
+    let status = again(arguments.chain(["--answer".into(), file.clone().into()]))?;
     let answer = fs::read(&file);
     // It may not be there.
     let _ = fs::remove_file(&file);

@@ -24,7 +24,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     rc::Rc,
-    time::Duration,
 };
 
 /// What the file beside a kernel may say of it: `own.toml` beside `own.wgsl`.
@@ -174,21 +173,9 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
     })?;
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
-    let request = ab::Request {
-        subject: dispatch::subject(&["wgsl", role.name(), &site.name]),
-        arms,
-        prompt,
-        tokens: 16,
-        budget: Duration::from_secs_f64(dispatch::BUDGET_S),
-        margin: 0.02,
-        seed: args.model.seed,
-        command: super::super::ab::command_line(&super::super::ab::arguments()),
-        passage: None,
-        publish: None,
-        id: None,
-        data_dir: &data_dir,
-        reports_dir: &reports_dir,
-    };
+    let names = ["wgsl", role.name(), &site.name];
+    let folders = [&*data_dir, &*reports_dir];
+    let request = dispatch::request(&names, arms, prompt, args.model.seed, folders);
     let outcome = kernel::run(&gpu, &weights, &request, &site)?;
     told(args.model.json, &outcome, model::is_synthetic(&weights))
 }
