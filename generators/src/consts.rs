@@ -29,6 +29,7 @@ pub(crate) fn render(variant: Variant, spec: &ModelSpec) -> String {
         ("GQA_GROUP", spec.gqa_group()),
         ("FFN_DIM", spec.intermediate_size),
         ("VOCAB", spec.vocab_size),
+        ("LONGEST_ROW", spec.longest_row()),
         ("D_PACKED", format.words_per_row(spec.hidden_size)),
         ("D_SCALES", format.scales_per_row(spec.hidden_size)),
         ("GROUP_SIZE", format.group_size()),

@@ -102,7 +102,7 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
             (Reduce::Row, _) if variant.elem == Elem::F32 => wide(float, 4),
             (Reduce::Row, _) => wide("u32", 4),
             (_, Load::Word) => wide(float, 1),
-            (_, Load::Vec2 | Load::Vec4) => wide(float, 4),
+            (_, Load::Vec2 | Load::Vec4 | Load::Dp4a) => wide(float, 4),
         },
         Element::WideF32 => wide(float, if variant.load == Load::Vec4 { 4 } else { 1 }),
         Element::Packed | Element::KvCodes => wide("u32", variant.packed_words()),

@@ -20,6 +20,10 @@ struct Params {
     reduce: &'static str,
     /// Outputs of a workgroup of the subgroup form.
     tile: usize,
+    /// Rows of its matrix.
+    rows: usize,
+    /// What the rows of a workgroup of `dp4a` are: `rows`, `units` or `pairs`.
+    owns: &'static str,
     /// `word`, `vec2`, `vec4` or `texture`.
     load: &'static str,
     /// How activations are loaded beside packed weights: `scalar`, `vec4`, `shared`,
@@ -69,6 +73,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/attention.wgsl.tera"),
     ),
     (
+        "dp4a.wgsl.tera",
+        include_str!("../templates/dp4a.wgsl.tera"),
+    ),
+    (
         "embedding.wgsl.tera",
         include_str!("../templates/embedding.wgsl.tera"),
     ),
@@ -111,6 +119,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     (
         "qkv_fused.wgsl.tera",
         include_str!("../templates/qkv_fused.wgsl.tera"),
+    ),
+    (
+        "pairs.wgsl.tera",
+        include_str!("../templates/pairs.wgsl.tera"),
     ),
     (
         "prologue.wgsl.tera",
@@ -161,6 +173,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
     }
     let template = match variant.role {
         _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
+        _ if variant.load == Load::Dp4a => "dp4a.wgsl.tera",
         _ if variant.is_batched() => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention
         | Role::AttentionSplitk
@@ -205,11 +218,18 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Reduce::Tree | Reduce::Elementwise => "tree",
         },
         tile: variant.tile.outputs(),
+        rows: variant.rows_per_workgroup(),
+        owns: match variant.role {
+            Role::FusedFfn => "units",
+            _ if variant.projects() => "pairs",
+            _ => "rows",
+        },
         load: match variant.load {
             Load::Word => "word",
             Load::Vec2 => "vec2",
             Load::Vec4 => "vec4",
             Load::Texture => "texture",
+            Load::Dp4a => "dp4a",
         },
         x: match (variant.reduce, variant.load) {
             _ if variant.shares_activations() => "shared",
@@ -217,7 +237,7 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
             (Reduce::Row, _) => "packed",
             (_, Load::Word) => "scalar",
-            (_, Load::Vec2 | Load::Vec4) => "vec4",
+            (_, Load::Vec2 | Load::Vec4 | Load::Dp4a) => "vec4",
         },
         out: match variant.role {
             Role::AttentionSplitk => "parts",
@@ -320,6 +340,8 @@ mod tests {
             id: String::new(),
             reduce: "",
             tile: 0,
+            rows: 0,
+            owns: "",
             load: "",
             x: "",
             batch: "",
@@ -345,7 +367,7 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "tile", "load", "x", "batch", "tokens", "out", "addends", "prologue",
+            "id", "reduce", "tile", "rows", "owns", "load", "x", "batch", "tokens", "out", "addends", "prologue",
             "kv", "expert", "k_step", "format", "codes", "eights", "affine", "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");

@@ -21,7 +21,7 @@ use kernels::{
     models::{Experts, GatedDeltaNet},
     plan::{Activation, Buffer, Part, chunk_positions},
     sampling::{Draw, SAMPLE_PARTS},
-    variants::Reduce,
+    variants::{DP4A_LANES, Load, Reduce},
 };
 use reference::{
     Checkpoint, Expected, Matrix,
@@ -138,6 +138,9 @@ pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
         Reduce::Row | Reduce::Gemm => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise => {
             Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())
+        }
+        Reduce::Subgroup if variant.load == Load::Dp4a => {
+            Accumulation::any_order(k, DP4A_LANES, 8 * variant.eights_per_load()).of_int8()
         }
         Reduce::Subgroup => {
             Accumulation::any_order(k, variant.threads(), 8 * variant.eights_per_load())

@@ -270,9 +270,9 @@ pub const FLAGS: &[Flag] = &[
             let at = match v.tile {
                 Tile::One => 0,
                 Tile::Two | Tile::Four => 1,
-                Tile::Eight => 2,
+                Tile::Eight | Tile::Sixteen | Tile::ThirtyTwo => 2,
             };
-            is_subgroup(v, PRODUCTS).then_some(named(MATMUL, at))
+            (is_subgroup(v, PRODUCTS) && v.load != Load::Dp4a).then_some(named(MATMUL, at))
         },
         ..PLAIN
     },
@@ -344,7 +344,29 @@ pub const FLAGS: &[Flag] = &[
         doc: "qkv_fused by subgroup with two pairs of rows per workgroup, which share activations",
         needs: &["sgqkv"],
         excludes: &["vec4qkv"],
-        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.tile != Tile::One),
+        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.tile == Tile::Two),
+        ..PLAIN
+    },
+    Flag {
+        name: "dp4a",
+        doc: "matrices of four bits multiply activations rounded to int8 in groups of 32, by \
+              subgroup and four products at once (decode)",
+        excludes: &["rowwise"],
+        needs: &["sg"],
+        selects: |v| on_if(v.load == Load::Dp4a),
+        lossy: true,
+        ..PLAIN
+    },
+    Flag {
+        name: "dp4arows",
+        doc: "rows of a workgroup of dp4a: 8 or 32, which share the rounding of activations",
+        values: Values::Names(DP4A_ROWS),
+        needs: &["dp4a"],
+        default: |_| named(DP4A_ROWS, 0),
+        selects: |v| {
+            let at = usize::from(v.rows_per_workgroup() > 8);
+            (v.load == Load::Dp4a).then_some(named(DP4A_ROWS, at))
+        },
         ..PLAIN
     },
     Flag {
@@ -432,6 +454,8 @@ const PRODUCTS: &[Role] = &[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRout
 const PROJECTIONS: &[Role] = &[Role::QkvFused, Role::QkvFusedScratch];
 /// Values of `matmul`.
 const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
+/// Values of `dp4arows`.
+const DP4A_ROWS: &[&str] = &["8", "32"];
 /// Values of `elem` and `logits`.
 const ELEMENTS: &[&str] = &["f16", "f32"];
 

@@ -19,7 +19,7 @@ use crate::{
     models::{Mixer, ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
-    variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, Load, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -470,7 +470,14 @@ impl Builder<'_> {
         for &variant in variants.filter(taken) {
             let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();
             let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
-            match variant.check(self.features, k) {
+            // One text for every product, whose workgroups hold the longest row.
+            let k_held = match (variant.load, role) {
+                (Load::Dp4a, Role::Int4Matmul) => self.spec.longest_row(),
+                _ => k,
+            };
+            match variant.check(self.features, k).and_then(|()| {
+                variant.check_memory(self.features, k_held)
+            }) {
                 Ok(()) => {
                     self.used.extend(asked);
                     return Ok(variant);

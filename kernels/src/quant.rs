@@ -65,6 +65,15 @@ impl QuantFormat {
         Self::Affine8G64,
     ];
 
+    /// Those of four bits.
+    pub const OF_FOUR_BITS: &'static [Self] = &[
+        Self::Q4f16_1,
+        Self::Q4f32_1,
+        Self::Q4_0,
+        Self::Affine4G32,
+        Self::Affine4G64,
+    ];
+
     /// Those that forms of textures are written for: what MLC's checkpoints and GGUF
     /// files of the default model hold.
     pub const IN_TEXTURES: &'static [Self] = &[Self::Q4f16_1, Self::Q8_0, Self::Affine4G32];

@@ -17,9 +17,10 @@
 //! longest path from a term to the result: [`Accumulation::roundings`].
 //! Built-in functions add what WGSL's accuracy table allows them.
 
-use crate::numerics::round_to_f16;
+use crate::numerics::{int8_code, int8_quotient, round_to_f16};
 use approx::AbsDiffEq;
-use kernels::Elem;
+use crate::Matrix;
+use kernels::{Elem, variants::INT8_GROUP};
 
 /// Unit roundoff of f32, half a ULP relative to 1.
 pub const U: f64 = 1.0 / (1u64 << 24) as f64;
@@ -139,6 +140,18 @@ pub struct Accumulation {
     pub serial: usize,
     /// Additions of the reduction across invocations on its longest path.
     pub depth: usize,
+    /// What it multiplies.
+    pub factors: Factors,
+}
+
+/// What a kernel multiplies with weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factors {
+    /// The activations.
+    Activations,
+    /// The activations rounded to int8 in groups of [`INT8_GROUP`], with the greatest of
+    /// a group at 127.
+    Int8,
 }
 
 impl Accumulation {
@@ -147,6 +160,7 @@ impl Accumulation {
         Self {
             serial: k,
             depth: 0,
+            factors: Factors::Activations,
         }
     }
 
@@ -160,6 +174,7 @@ impl Accumulation {
         Self {
             serial: k.div_ceil(width).div_ceil(threads) * width,
             depth: threads.next_power_of_two().trailing_zeros() as usize,
+            factors: Factors::Activations,
         }
     }
 
@@ -180,6 +195,16 @@ impl Accumulation {
     pub const fn with_bias(self) -> Self {
         Self {
             serial: self.serial + 1,
+            ..self
+        }
+    }
+
+    /// The same over int8 activations. Products of codes are exact within a group; what
+    /// [`Self::strided`] counts for them covers the scales of activations, each off by a
+    /// division.
+    pub const fn of_int8(self) -> Self {
+        Self {
+            factors: Factors::Int8,
             ..self
         }
     }
@@ -255,6 +280,82 @@ impl Store {
         Expected { value, limit }
     }
 }
+
+/// What a kernel multiplies for activations that are off by at most `x.limit`: themselves,
+/// or what their int8 codes stand for.
+///
+/// A code is `127 x / most` rounded to the nearest, where `most` is the greatest magnitude
+/// of the group. The kernel's quotient is off by a division and a product, and by what `x`
+/// and `most` are off; rounding is monotonic, so its code lies between those of the ends.
+/// Where no tie lies between them they are one code. The limit holds the codes' difference
+/// and what the scale is off. A group below [`INT8_LEAST`] may count as zero.
+///
+/// # Panics
+/// When rows are not whole groups.
+pub fn factors(x: &Expected, form: Accumulation) -> Expected {
+    if form.factors == Factors::Activations {
+        return x.clone();
+    }
+    assert!(x.value.len().is_multiple_of(INT8_GROUP), "rows are whole groups");
+    let groups = x.value.chunks_exact(INT8_GROUP).zip(x.limit.chunks_exact(INT8_GROUP));
+    Expected::from_pairs(groups.flat_map(|(values, limits)| {
+        let greatest = |at: fn(f64, f64) -> f64| {
+            let all = values.iter().zip(limits).map(|(x, e)| at(x.abs(), *e).max(0.0));
+            all.fold(0.0, f64::max)
+        };
+        let most = greatest(|x, _| x);
+        let ends = [greatest(|x, e| x - e), greatest(|x, e| x + e)];
+        let relative = DIVISION + 2.0 * U;
+        let pairs = values.iter().zip(limits).map(move |(&x, &limit)| {
+            if ends[1] < INT8_LEAST {
+                return (x, x.abs() + limit);
+            }
+            let code = |x: f64, most: f64, sign: f64| {
+                let quotient = int8_quotient(x, most);
+                let off = sign * relative * quotient.abs();
+                int8_code(quotient + off)
+            };
+            let scale = most / 127.0;
+            let nominal = code(x, most, 0.0);
+            let reached = ends.iter().flat_map(|&most| {
+                let most = most.max(INT8_LEAST);
+                [code(x - limit, most, -1.0), code(x + limit, most, 1.0)]
+            });
+            let off = reached.map(|code| (code - nominal).abs()).fold(0.0, f64::max);
+            let scale_off = (ends[1] - most).max(most - ends[0]) / 127.0;
+            (scale * nominal, scale * off + scale_off * (nominal.abs() + off))
+        });
+        pairs.collect::<Vec<_>>()
+    }))
+}
+
+/// The products of a matrix with activations that are off by at most `x.limit`, and how
+/// far a kernel's are from them in f32.
+///
+/// # Panics
+/// When `x` is no row of the matrix.
+pub fn products(w: Matrix<'_>, x: &Expected, form: Accumulation) -> (Vec<f64>, Vec<f64>) {
+    let x = factors(x, form);
+    let values = w.matvec(&x.value);
+    if x.limit.iter().all(|&limit| limit == 0.0) {
+        return (values, dot_errors(&w.matvec_abs(&x.value), form));
+    }
+    let most = x.value.iter().zip(&x.limit).map(|(y, e)| y.abs() + e);
+    let errors = dot_errors(&w.matvec_abs(&most.collect::<Vec<f64>>()), form);
+    let carried = w.matvec_abs(&x.limit);
+    (values, errors.iter().zip(carried).map(|(error, carried)| error + carried).collect())
+}
+
+/// Activations that a kernel reads as they are.
+pub fn exactly(x: &[f64]) -> Expected {
+    Expected {
+        value: x.to_vec(),
+        limit: vec![0.0; x.len()],
+    }
+}
+
+/// Least magnitude of a group's greatest activation that is not taken for zero.
+pub const INT8_LEAST: f64 = 1e-30;
 
 /// Error of each dot product before its store: `gamma(c) sum |w_i x_i|`.
 /// `magnitudes` are those sums ([`crate::Matrix::matvec_abs`]).

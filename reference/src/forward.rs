@@ -3,7 +3,7 @@
 mod delta_net;
 mod experts;
 
-use crate::numerics::decode;
+use crate::numerics::{decode, int8_rounded};
 use crate::roles::attention::AttentionShape;
 use crate::roles::qk_norm_rope_append::{self, HeadNorm};
 use crate::roles::qkv_fused::{self, Qkv, QkvShape};
@@ -151,6 +151,10 @@ pub struct Forward<'a, W: ?Sized> {
     weights: &'a W,
     numerics: Numerics,
     kv: KvFormat,
+    /// Whether steps multiply int8 activations with matrices of four bits.
+    int8_steps: bool,
+    /// Whether a step is being fed that does.
+    rounds: bool,
     rope: Rope,
     cache: Vec<LayerCache>,
     states: Vec<LayerState>,
@@ -168,6 +172,8 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             weights,
             numerics,
             kv: KvFormat::Plain,
+            int8_steps: false,
+            rounds: false,
             rope: Rope::of(spec),
             cache: vec![LayerCache::default(); spec.num_hidden_layers],
             states: vec![LayerState::new(spec); spec.num_hidden_layers],
@@ -182,6 +188,13 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
     #[must_use]
     pub fn cached_as(self, kv: KvFormat) -> Self {
         Self { kv, ..self }
+    }
+
+    /// The same pass, whose steps round the activations that matrices of four bits multiply
+    /// to int8 ([`int8_rounded`]).
+    #[must_use]
+    pub fn with_int8_steps(self, int8_steps: bool) -> Self {
+        Self { int8_steps, ..self }
     }
 
     /// Cached positions.
@@ -246,7 +259,10 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
     /// # Errors
     /// When the token is unknown or the cache is full; nothing was fed then.
     pub fn step(&mut self, token: u32) -> Result<Vec<f64>, ForwardError> {
-        self.prefill(&[token])
+        self.rounds = self.int8_steps;
+        let logits = self.prefill(&[token]);
+        self.rounds = false;
+        logits
     }
 
     /// Feeds a prompt, causally, layer by layer over all its tokens; the
@@ -450,10 +466,7 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         let gammas = spec.qk_norm().then(|| {
             [Tensor::QNorm, Tensor::KNorm].map(|t| decode(self.weights.vector(Some(layer), t)))
         });
-        let projected = self
-            .weights
-            .matrix(Some(layer), Tensor::Qkv)
-            .matmul(&borrow(normed));
+        let projected = self.products(Some(layer), Tensor::Qkv, normed);
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         let mut gates = Vec::new();
         for (i, mut qkv) in projected.into_iter().enumerate() {
@@ -526,20 +539,31 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
     }
 
     fn ffn(&self, layer: usize, normed: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let gate_up = self
-            .weights
-            .matrix(Some(layer), Tensor::GateUp)
-            .matmul(&borrow(normed));
+        let gate_up = self.products(Some(layer), Tensor::GateUp, normed);
         let activated = gate_up.iter().map(|gate_up| silu_mul::compute(gate_up));
         activated.map(|y| self.numerics.store_all(y)).collect()
     }
 
     fn matmul(&self, layer: Option<usize>, tensor: Tensor, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let products = self.weights.matrix(layer, tensor).matmul(&borrow(xs));
+        let products = self.products(layer, tensor, xs).into_iter();
         products
-            .into_iter()
             .map(|y| self.numerics.store_all(y))
             .collect()
+    }
+
+    /// Products before they are stored.
+    fn products(
+        &self,
+        layer: Option<usize>,
+        tensor: Tensor,
+        xs: &[Vec<f64>],
+    ) -> Vec<Vec<f64>> {
+        let matrix = self.weights.matrix(layer, tensor);
+        if self.rounds && matrix.format.bits() == 4 {
+            let rounded: Vec<Vec<f64>> = xs.iter().map(|x| int8_rounded(x)).collect();
+            return matrix.matmul(&borrow(&rounded));
+        }
+        matrix.matmul(&borrow(xs))
     }
 
     fn rms_norm(&self, (layer, tensor): (Option<usize>, Tensor), xs: &[Vec<f64>]) -> Vec<Vec<f64>> {

@@ -1,7 +1,7 @@
 //! Where kernels round.
 
 use half::f16;
-use kernels::Elem;
+use kernels::{Elem, variants::INT8_GROUP};
 
 /// Which of the two references runs (design.md, numeric truth).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,35 @@ pub fn round_to_f16(x: f64) -> f64 {
     } else {
         rounded
     }
+}
+
+/// How often a code of int8 activations goes into `x`, where the greatest magnitude of its
+/// group is `most`.
+pub fn int8_quotient(x: f64, most: f64) -> f64 {
+    if most > 0.0 { INT8_MOST * x / most } else { 0.0 }
+}
+
+/// The code of a quotient: the nearest, of two the even one.
+pub fn int8_code(quotient: f64) -> f64 {
+    quotient.round_ties_even().clamp(-INT8_MOST, INT8_MOST)
+}
+
+/// Largest code of int8 activations.
+const INT8_MOST: f64 = 127.0;
+
+/// What int8 codes of activations stand for: groups of [`INT8_GROUP`] whose greatest
+/// magnitude has the code 127.
+///
+/// # Panics
+/// When the row is not whole groups.
+pub fn int8_rounded(x: &[f64]) -> Vec<f64> {
+    assert!(x.len().is_multiple_of(INT8_GROUP), "rows are whole groups");
+    let groups = x.chunks_exact(INT8_GROUP).map(|group| {
+        let most = group.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        let stands_for = move |&x: &f64| int8_code(int8_quotient(x, most)) * most / INT8_MOST;
+        group.iter().map(stands_for)
+    });
+    groups.flatten().collect()
 }
 
 /// Decodes f16 values.

@@ -97,20 +97,21 @@ fn top5(values: &[f64]) -> Vec<usize> {
 pub struct Noise {
     /// Relative root-mean-square error.
     pub rel_rms: f64,
-    /// Largest error of a logit, over an int8 cache; else zero, and the limit of one
-    /// logit is fixed. A value that rounding moves over the edge of an int8 code
+    /// Largest error of a logit, over int8 codes of the cache or of activations; else zero,
+    /// and the limit of one logit is fixed. A value that rounding moves over the edge of an int8 code
     /// changes by a whole code, and a few such codes move single logits far.
     pub worst: f64,
 }
 
 impl Noise {
-    fn of(row: &[f64], exact: &[f64], kv: KvFormat) -> Self {
+    fn of(row: &[f64], exact: &[f64], kind: Kind) -> Self {
         let errors = row.iter().zip(exact).map(|(a, b)| (a - b).abs());
         Self {
             rel_rms: rel_rms(row, exact),
-            worst: match kv {
-                KvFormat::Plain => 0.0,
-                KvFormat::Int8 => errors.fold(0.0, f64::max),
+            worst: if kind.kv == KvFormat::Int8 || kind.int8_steps {
+                errors.fold(0.0, f64::max)
+            } else {
+                0.0
             },
         }
     }
@@ -135,8 +136,28 @@ pub struct Expectation {
     pub logits: Vec<Vec<f64>>,
     /// What rounding alone changes in each row.
     pub noise: Vec<Noise>,
-    /// Type of activations, and format of the cache.
-    kind: (Elem, KvFormat),
+    kind: Kind,
+}
+
+/// What settings change in the values of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    /// Type of activations.
+    elem: Elem,
+    /// Format of the cache.
+    kv: KvFormat,
+    /// Whether decoded tokens multiply int8 activations.
+    int8_steps: bool,
+}
+
+impl Kind {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            elem: settings.elem(),
+            kv: settings.kv_format(),
+            int8_steps: settings.get("dp4a").is_on(),
+        }
+    }
 }
 
 impl Expectation {
@@ -151,13 +172,13 @@ impl Expectation {
         steps: usize,
         settings: &Settings,
     ) -> Result<Self> {
-        let kind = (settings.elem(), settings.kv_format());
+        let kind = Kind::of(settings);
         Self::fed(weights, prompt, steps, kind, |_, best| best)
     }
 
     /// Whether these settings ask for the same values.
     pub fn serves(&self, settings: &Settings) -> bool {
-        self.kind == (settings.elem(), settings.kv_format())
+        self.kind == Kind::of(settings)
     }
 
     /// The same tokens with other settings; none where these ask for the same.
@@ -165,7 +186,7 @@ impl Expectation {
     /// # Errors
     /// As [`Self::new`].
     pub fn with(&self, weights: &Checkpoint, settings: &Settings) -> Result<Option<Self>> {
-        let kind = (settings.elem(), settings.kv_format());
+        let kind = Kind::of(settings);
         if kind == self.kind {
             return Ok(None);
         }
@@ -178,12 +199,16 @@ impl Expectation {
         weights: &Checkpoint,
         prompt: &[u32],
         steps: usize,
-        kind: (Elem, KvFormat),
+        kind: Kind,
         next: impl Fn(usize, u32) -> u32,
     ) -> Result<Self> {
-        let (elem, kv) = kind;
-        let mut faithful = Forward::new(weights, Numerics::Faithful(elem)).cached_as(kv);
-        let mut formula = Forward::new(weights, Numerics::Formula).cached_as(kv);
+        let pass = |numerics| {
+            Forward::new(weights, numerics)
+                .cached_as(kind.kv)
+                .with_int8_steps(kind.int8_steps)
+        };
+        let mut faithful = pass(Numerics::Faithful(kind.elem));
+        let mut formula = pass(Numerics::Formula);
         let mut row = faithful.prefill(prompt)?;
         let mut exact = formula.prefill(prompt)?;
         let mut all = Self {
@@ -196,7 +221,7 @@ impl Expectation {
         loop {
             let best = argmax::compute(&row).context("the reference's logits hold NaN")? as u32;
             let token = next(all.tokens.len(), best);
-            all.noise.push(Noise::of(&row, &exact, kv));
+            all.noise.push(Noise::of(&row, &exact, kind));
             all.tokens.push(token);
             all.logits.push(row);
             if all.tokens.len() > steps {

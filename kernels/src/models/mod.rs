@@ -267,6 +267,14 @@ impl ModelSpec {
         scaling.map_or(1.0, RopeScaling::attention_factor)
     }
 
+    /// Activations of the longest row that a matrix of the model multiplies, an expert's
+    /// apart.
+    pub fn longest_row(&self) -> usize {
+        let down = self.experts.map_or(self.intermediate_size, |_| 0);
+        let state = self.delta_net.map_or(0, |net| net.value_dim());
+        self.hidden_size.max(self.q_dim()).max(down).max(state)
+    }
+
     /// Shape of a parameter.
     pub fn shape(&self, tensor: Tensor) -> Shape {
         let (d, f) = (self.hidden_size, self.intermediate_size);

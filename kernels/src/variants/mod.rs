@@ -4,7 +4,8 @@
 //! A row of [`FORMS`] is a way to write a role; it stands in [`VARIANTS`] once for
 //! every weight format, output type and element type that it is written for. A variant's id is
 //! derived from its axes by one grammar,
-//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`
+//! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`,
+//! or `role[_f32]_dp4a[ROWS]` of rows that subgroups own,
 //! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
 //! back by looking the table up.
 
@@ -49,6 +50,9 @@ pub enum Load {
     /// invocations of a subgroup together. A driver that runs each invocation of
     /// a buffer load on its own still gathers texels as vectors.
     Texture,
+    /// `vec4<u32>`, several in flight, multiplied as integers: every workgroup rounds the
+    /// activations to int8 in groups of [`INT8_GROUP`] and takes four products at once.
+    Dp4a,
 }
 
 impl Load {
@@ -57,7 +61,7 @@ impl Load {
         match self {
             Self::Word => 1,
             Self::Vec2 => 2,
-            Self::Vec4 | Self::Texture => 4,
+            Self::Vec4 | Self::Texture | Self::Dp4a => 4,
         }
     }
 }
@@ -74,6 +78,10 @@ pub enum Tile {
     Four,
     /// Eight (`tiled8`).
     Eight,
+    /// Sixteen.
+    Sixteen,
+    /// Thirty-two.
+    ThirtyTwo,
 }
 
 impl Tile {
@@ -84,6 +92,8 @@ impl Tile {
             Self::Two => 2,
             Self::Four => 4,
             Self::Eight => 8,
+            Self::Sixteen => 16,
+            Self::ThirtyTwo => 32,
         }
     }
 }
@@ -145,6 +155,12 @@ pub const SUBGROUP_THREADS: usize = 32;
 pub const ROW_THREADS: usize = 8;
 /// Weight rows of an invocation of the row form, which share its activations.
 pub const ROWS_PER_INVOCATION: usize = 8;
+/// Invocations of a workgroup of [`Load::Dp4a`].
+pub const DP4A_THREADS: usize = 256;
+/// Invocations that one row of it is divided among: whole subgroups of at most as many.
+pub const DP4A_LANES: usize = 32;
+/// Activations that share a scale where they are rounded to int8.
+pub const INT8_GROUP: usize = 32;
 /// Rows, and vectors, of the tile of a GEMM's workgroup.
 pub const GEMM_TILE: usize = 32;
 /// Rows of the tile of a tree-form workgroup that multiplies several vectors.
@@ -176,6 +192,7 @@ impl Form {
             // Three words of 32 codes are no vector of two.
             Load::Vec2 => QuantFormat::OF_WHOLE_WORDS,
             Load::Texture => QuantFormat::IN_TEXTURES,
+            Load::Dp4a => QuantFormat::OF_FOUR_BITS,
         }
     }
 
@@ -184,7 +201,7 @@ impl Form {
         match self.load {
             // Activations are shared as pairs in words.
             Load::Texture => &[Elem::F16],
-            Load::Word | Load::Vec2 | Load::Vec4 => &[Elem::F16, Elem::F32],
+            Load::Word | Load::Vec2 | Load::Vec4 | Load::Dp4a => &[Elem::F16, Elem::F32],
         }
     }
 
@@ -221,6 +238,11 @@ const fn subgroup(role: Role, tile: Tile, load: Load) -> Form {
     }
 }
 
+/// The form of integer products, whose workgroups own `tile` outputs.
+const fn dp4a(role: Role, tile: Tile) -> Form {
+    subgroup(role, tile, Load::Dp4a)
+}
+
 /// The same form for several vectors.
 const fn batched(batch: Batch, form: Form) -> Form {
     Form { batch, ..form }
@@ -236,12 +258,16 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::QkvFused, Tile::One, Load::Word),
     subgroup(Role::QkvFused, Tile::One, Load::Vec4),
     subgroup(Role::QkvFused, Tile::Two, Load::Word),
+    dp4a(Role::QkvFused, Tile::Four),
+    dp4a(Role::QkvFused, Tile::Sixteen),
     form(Role::QkvFusedScratch, Reduce::Tree, Load::Word),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Vec4),
     form(Role::QkvFusedScratch, Reduce::Row, Load::Texture),
     subgroup(Role::QkvFusedScratch, Tile::One, Load::Word),
     subgroup(Role::QkvFusedScratch, Tile::One, Load::Vec4),
     subgroup(Role::QkvFusedScratch, Tile::Two, Load::Word),
+    dp4a(Role::QkvFusedScratch, Tile::Four),
+    dp4a(Role::QkvFusedScratch, Tile::Sixteen),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     subgroup(Role::Attention, Tile::One, Load::Word),
@@ -269,6 +295,8 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Word),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec2),
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
+    dp4a(Role::Int4Matmul, Tile::Eight),
+    dp4a(Role::Int4Matmul, Tile::ThirtyTwo),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
@@ -298,6 +326,8 @@ pub const FORMS: &[Form] = &[
     form(Role::FusedFfn, Reduce::Row, Load::Vec4),
     form(Role::FusedFfn, Reduce::Row, Load::Texture),
     subgroup(Role::FusedFfn, Tile::Four, Load::Word),
+    dp4a(Role::FusedFfn, Tile::Four),
+    dp4a(Role::FusedFfn, Tile::Sixteen),
     form(Role::FusedFfnPrologue, Reduce::Tree, Load::Word),
     form(Role::FusedFfnPrologue, Reduce::Row, Load::Vec4),
     form(Role::FusedFfnPrologue, Reduce::Row, Load::Texture),
@@ -421,7 +451,7 @@ impl Variant {
             // 32 codes of 3 bits are the fewest that fill whole words.
             (3, _) => 4,
             (8, Load::Word | Load::Vec2) => 1,
-            (8, Load::Vec4 | Load::Texture) => 2,
+            (8, Load::Vec4 | Load::Texture | Load::Dp4a) => 2,
             (_, load) => load.words(),
         }
     }
@@ -466,12 +496,13 @@ impl Variant {
             (Elem::F16 | Elem::F32, _) => "",
         };
         let reduce = match (self.reduce, self.tile) {
+            _ if self.load == Load::Dp4a => "",
             (Reduce::Row, _) => "_row",
             (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
             (Reduce::Subgroup, Tile::Four) if self.role.is_product() => "_tiled",
             (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
-            (Reduce::Subgroup, Tile::Eight) => "_tiled8",
+            (Reduce::Subgroup, Tile::Eight | Tile::Sixteen | Tile::ThirtyTwo) => "_tiled8",
             (Reduce::Tree | Reduce::Elementwise, _) => "",
         };
         let load = match self.load {
@@ -479,6 +510,7 @@ impl Variant {
             Load::Vec2 => "_vec4h",
             Load::Vec4 => "_vec4",
             Load::Texture => "_texture",
+            Load::Dp4a => &format!("_dp4a{}", self.rows_per_workgroup()),
         };
         let format = match self.format {
             None | Some(QuantFormat::Q4f16_1) => String::new(),
@@ -503,6 +535,7 @@ impl Variant {
             | Role::FusedFfnPrologue => match self.reduce {
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
+                Reduce::Subgroup if self.load == Load::Dp4a => DP4A_THREADS,
                 // Published: two subgroups of 32.
                 Reduce::Subgroup if self.projects() && self.load == Load::Word => TREE_THREADS,
                 Reduce::Subgroup => SUBGROUP_THREADS,
@@ -572,6 +605,16 @@ impl Variant {
         }
     }
 
+    /// Rows of the matrix that one workgroup of the subgroup form owns.
+    pub fn rows_per_workgroup(&self) -> usize {
+        match self.role {
+            Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn | Role::FusedFfnPrologue => {
+                2 * self.tile.outputs()
+            }
+            _ => self.tile.outputs(),
+        }
+    }
+
     /// Whether it is the fused projection, to pages or to buffers of its own.
     pub fn projects(&self) -> bool {
         matches!(self.role, Role::QkvFused | Role::QkvFusedScratch)
@@ -600,18 +643,23 @@ impl Variant {
                 32 * 8 * self.eights_per_load()
             }
             (Reduce::Row | Reduce::Gemm | Reduce::Elementwise, _)
-            | (Reduce::Tree | Reduce::Subgroup, Load::Word) => group,
+            | (Reduce::Tree | Reduce::Subgroup, Load::Word | Load::Dp4a) => group,
         }
     }
 
-    /// Whether its workgroups keep the activations of a row in their memory.
+    /// Whether its workgroups keep the activations of a row in their memory, as they are.
     pub fn shares_activations(&self) -> bool {
         let tiled = self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup;
-        tiled || self.role == Role::FusedFfnPrologue
+        (tiled || self.role == Role::FusedFfnPrologue) && self.load != Load::Dp4a
     }
 
     /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
     pub fn shared_bytes(&self, k: usize) -> usize {
+        if self.load == Load::Dp4a {
+            // Codes, for each group a scale and a sum, and what subgroups add.
+            let partials = self.rows_per_workgroup() * DP4A_LANES / 4 + DP4A_THREADS;
+            return k + k / INT8_GROUP * size_of::<[f32; 2]>() + partials * size_of::<f32>();
+        }
         if !self.shares_activations() {
             return 0;
         }
@@ -661,6 +709,12 @@ impl Variant {
         if self.uses_subgroups() && features.subgroup_size.is_none() {
             return Err("needs the adapter feature subgroups".into());
         }
+        let most = features.subgroup_size.map_or(0, |(_, most)| most);
+        if self.load == Load::Dp4a && most as usize > DP4A_LANES {
+            return Err(format!(
+                "needs subgroups of at most {DP4A_LANES} invocations, this adapter has {most}"
+            ));
+        }
         let buffers = self.storage_buffers();
         if buffers > features.max_storage_buffers as usize {
             return Err(format!(
@@ -672,6 +726,14 @@ impl Variant {
         if !k.is_multiple_of(step) {
             return Err(format!("K = {k} is not a multiple of {step}"));
         }
+        self.check_memory(features, k)
+    }
+
+    /// Whether its workgroups can hold the activations of a row of `k`.
+    ///
+    /// # Errors
+    /// Both numbers.
+    pub fn check_memory(&self, features: &Features, k: usize) -> Result<(), String> {
         let (bytes, most) = (self.shared_bytes(k), features.max_workgroup_storage_bytes);
         if bytes > most as usize {
             return Err(format!(

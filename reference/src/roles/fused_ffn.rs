@@ -13,12 +13,12 @@ pub fn compute(w: Matrix<'_>, x: &[f64]) -> Vec<f64> {
 }
 
 /// [`compute`] with limits: both dot products' errors
-/// ([`bounds::dot_errors`]) through [`silu_mul::expected`]. Everything before the
+/// ([`bounds::products`]) through [`silu_mul::expected`]. Everything before the
 /// store is f32.
 ///
 /// # Panics
 /// As [`compute`].
 pub fn expected(w: Matrix<'_>, x: &[f64], sum: Accumulation, store: Store) -> Expected {
-    let errors = bounds::dot_errors(&w.matvec_abs(x), sum);
-    silu_mul::expected(&w.matvec(x), &errors, store)
+    let (y, errors) = bounds::products(w, &bounds::exactly(x), sum);
+    silu_mul::expected(&y, &errors, store)
 }

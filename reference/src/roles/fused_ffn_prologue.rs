@@ -39,8 +39,7 @@ pub fn compute(w: Matrix<'_>, sum: Sum<'_>, numerics: Numerics) -> Vec<f64> {
 /// The sum is exact, as in [`add_norm::expected`]. An element of its norm, off by
 /// [`bounds::rms_norm_relative`] in f32, is rounded as the truth is or to the
 /// neighbour, where that lies between them ([`Store::stored`]); a row's product
-/// carries what that changes, then [`bounds::dot_errors`] and [`silu_mul::expected`]
-/// follow.
+/// carries what that changes ([`bounds::products`]), and [`silu_mul::expected`] follows.
 ///
 /// # Panics
 /// As [`compute`].
@@ -54,17 +53,6 @@ pub fn expected(
     let relative = bounds::rms_norm_relative(squares);
     let normed = sum.normed(Numerics::Faithful(store.elem()));
     let x = Expected::from_pairs(normed.iter().map(|&y| store.stored(y, relative * y.abs())));
-    let carried = w.matvec_abs(&x.limit);
-    let most: Vec<f64> = x
-        .value
-        .iter()
-        .zip(&x.limit)
-        .map(|(y, e)| y.abs() + e)
-        .collect();
-    let errors: Vec<f64> = bounds::dot_errors(&w.matvec_abs(&most), products)
-        .iter()
-        .zip(carried)
-        .map(|(error, carried)| error + carried)
-        .collect();
-    silu_mul::expected(&w.matvec(&x.value), &errors, store)
+    let (y, errors) = bounds::products(w, &x, products);
+    silu_mul::expected(&y, &errors, store)
 }

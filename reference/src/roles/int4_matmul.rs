@@ -11,11 +11,11 @@ pub fn compute(w: Matrix<'_>, x: &[f64]) -> Vec<f64> {
     w.matvec(x)
 }
 
-/// [`compute`] with limits: [`bounds::dot_errors`], then the store.
+/// [`compute`] with limits: [`bounds::products`], then the store.
 ///
 /// # Panics
 /// As [`compute`].
 pub fn expected(w: Matrix<'_>, x: &[f64], sum: Accumulation, store: Store) -> Expected {
-    let errors = bounds::dot_errors(&w.matvec_abs(x), sum);
-    store.expected(w.matvec(x), &errors)
+    let (y, errors) = bounds::products(w, &bounds::exactly(x), sum);
+    store.expected(y, &errors)
 }

@@ -79,7 +79,7 @@ pub fn rotate(qkv: &[f64], shape: QkvShape, rope: &Rope, position: usize) -> Qkv
     }
 }
 
-/// [`compute`] with limits: the dot products' errors ([`bounds::dot_errors`]),
+/// [`compute`] with limits: the dot products' errors ([`bounds::products`]),
 /// for queries and keys carried through the rotation, then one store.
 ///
 /// # Panics
@@ -92,8 +92,7 @@ pub fn expected(
     position: usize,
     form: QkvForm,
 ) -> Qkv<Expected> {
-    let y = w.matvec(x);
-    let errors = bounds::dot_errors(&w.matvec_abs(x), form.sum);
+    let (y, errors) = bounds::products(w, &bounds::exactly(x), form.sum);
     let y = shape.split(&y);
     let errors = shape.split(&errors);
     let rotated = |x, errors| rope::expected(rope, x, errors, position, form.trig, form.store);
