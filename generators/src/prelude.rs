@@ -5,7 +5,7 @@ use crate::consts;
 use kernels::{
     Elem, ModelSpec, Variant,
     role::{Access, Binding, Element, Scalar},
-    variants::{Load, Reduce},
+    variants::Load,
 };
 use std::fmt::Write as _;
 
@@ -88,6 +88,9 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
     };
     let float = variant.float_type(binding).map_or("", Elem::name);
     match element {
+        Element::Output if variant.load == Load::Vec4 && binding.access == Access::Read => {
+            wide(float, 4)
+        }
         Element::Activation
         | Element::Output
         | Element::Scale
@@ -99,8 +102,7 @@ fn array(variant: Variant, binding: &Binding, element: Element) -> String {
         // texture form one pair, which the subgroup shares.
         Element::WideActivation => match (variant.reduce, variant.load) {
             (_, Load::Texture) => wide("u32", 1),
-            (Reduce::Row, _) if variant.elem == Elem::F32 => wide(float, 4),
-            (Reduce::Row, _) => wide("u32", 4),
+            _ if variant.loads_eights() && variant.elem == Elem::F16 => wide("u32", 4),
             (_, Load::Word) => wide(float, 1),
             (_, Load::Vec2 | Load::Vec4 | Load::Dp4a) => wide(float, 4),
         },

@@ -35,9 +35,10 @@ struct Params {
     tokens: usize,
     /// What attention gives: `whole` of a query, its `parts`, or `tokens` of a chunk.
     out: &'static str,
-    /// What is added before a norm: `two` or `three` vectors.
+    /// What is added before a norm, `two` or `three` vectors, or behind a product: `one`.
     addends: &'static str,
-    /// What `fused_ffn` does before its products: `none` or the `norm` of a sum.
+    /// What a role of several does before its products: `none`, or the `norm` of `x` or of
+    /// a sum.
     prologue: &'static str,
     /// How keys and values are cached: `plain` or `int8`; `none` where they are not.
     kv: &'static str,
@@ -180,9 +181,11 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         | Role::AttentionInt8
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8 => "attention.wgsl.tera",
-        Role::QkvFused | Role::QkvFusedScratch => "qkv_fused.wgsl.tera",
-        Role::Int4Matmul | Role::Int4MatmulMoe | Role::MoeRouterLogits => "int4_matmul.wgsl.tera",
-        Role::FusedFfn | Role::FusedFfnPrologue => "fused_ffn.wgsl.tera",
+        Role::QkvFused | Role::QkvFusedScratch | Role::QkvFusedNorm => "qkv_fused.wgsl.tera",
+        Role::Int4Matmul | Role::Int4MatmulAdd | Role::Int4MatmulMoe | Role::MoeRouterLogits => {
+            "int4_matmul.wgsl.tera"
+        }
+        Role::FusedFfn | Role::FusedFfnPrologue | Role::FusedFfnNorm => "fused_ffn.wgsl.tera",
         Role::AddNorm | Role::Add3Norm => "add_norm.wgsl.tera",
         Role::Embedding
         | Role::RmsNorm
@@ -219,10 +222,12 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         },
         tile: variant.tile.outputs(),
         rows: variant.rows_per_workgroup(),
-        owns: match variant.role {
-            Role::FusedFfn => "units",
-            _ if variant.projects() => "pairs",
-            _ => "rows",
+        owns: if variant.projects() {
+            "pairs"
+        } else if variant.rows_per_workgroup() > variant.tile.outputs() {
+            "units"
+        } else {
+            "rows"
         },
         load: match variant.load {
             Load::Word => "word",
@@ -234,8 +239,8 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         x: match (variant.reduce, variant.load) {
             _ if variant.shares_activations() => "shared",
             (_, Load::Texture) => "broadcast",
-            (Reduce::Row, _) if variant.elem == Elem::F32 => "vec4",
-            (Reduce::Row, _) => "packed",
+            _ if variant.loads_eights() && variant.elem == Elem::F16 => "packed",
+            _ if variant.loads_eights() => "vec4",
             (_, Load::Word) => "scalar",
             (_, Load::Vec2 | Load::Vec4 | Load::Dp4a) => "vec4",
         },
@@ -246,13 +251,16 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             | Role::RmsNorm
             | Role::QkvFused
             | Role::QkvFusedScratch
+            | Role::QkvFusedNorm
             | Role::Attention
             | Role::AttentionCombine
             | Role::AttentionInt8
             | Role::Int4Matmul
+            | Role::Int4MatmulAdd
             | Role::Int4MatmulMoe
             | Role::FusedFfn
             | Role::FusedFfnPrologue
+            | Role::FusedFfnNorm
             | Role::SiluMul
             | Role::AddNorm
             | Role::Add3Norm
@@ -287,16 +295,14 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
             Some(KvFormat::Int8) => "int8",
             None => "none",
         },
-        addends: if variant.role == Role::Add3Norm {
+        addends: if variant.role == Role::Int4MatmulAdd {
+            "one"
+        } else if variant.role == Role::Add3Norm {
             "three"
         } else {
             "two"
         },
-        prologue: if variant.role == Role::FusedFfnPrologue {
-            "norm"
-        } else {
-            "none"
-        },
+        prologue: if variant.normalises() { "norm" } else { "none" },
         expert: if variant.role == Role::Int4MatmulMoe {
             "ids"
         } else if variant.role == Role::MoeRouterLogits {
@@ -367,8 +373,9 @@ mod tests {
             }
         }
         for name in [
-            "id", "reduce", "tile", "rows", "owns", "load", "x", "batch", "tokens", "out", "addends", "prologue",
-            "kv", "expert", "k_step", "format", "codes", "eights", "affine", "scale",
+            "id", "reduce", "tile", "rows", "owns", "load", "x", "batch", "tokens", "out",
+            "addends", "prologue", "kv", "expert", "k_step", "format", "codes", "eights", "affine",
+            "scale",
         ] {
             assert!(used.contains(name), "`{name}` is used by a template");
         }

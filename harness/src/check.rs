@@ -21,7 +21,7 @@ use kernels::{
     models::{Experts, GatedDeltaNet},
     plan::{Activation, Buffer, Part, chunk_positions},
     sampling::{Draw, SAMPLE_PARTS},
-    variants::{DP4A_LANES, Load, Reduce},
+    variants::{DP4A_LANES, INT8_GROUP, Load, Reduce},
 };
 use reference::{
     Checkpoint, Expected, Matrix,
@@ -29,9 +29,11 @@ use reference::{
     numerics::{decode, widen},
     roles::{
         add_norm, add3_norm, argmax, attention, attention_combine, attention_splitk, embedding,
-        fused_ffn, fused_ffn_prologue, int4_matmul, kv_append, kv_quantize_int8, qk_norm,
+        fused_ffn, fused_ffn_norm, fused_ffn_prologue, int4_matmul, int4_matmul_add, kv_append,
+        kv_quantize_int8, qk_norm,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, Qkv},
+        qkv_fused_norm::{self, Normed},
         rms_norm, rope, sample_reduce, sample_select, silu_mul,
     },
 };
@@ -171,6 +173,9 @@ pub fn output_store(variant: Variant) -> Store {
 
 /// How a norm adds the squares of a row of `d` elements.
 pub fn norm_form(variant: Variant, d: usize) -> Accumulation {
+    if variant.load == Load::Dp4a {
+        return Accumulation::any_order(d, variant.threads(), INT8_GROUP);
+    }
     Accumulation::strided(d, variant.threads(), 1)
 }
 
@@ -334,6 +339,44 @@ fn judge(engine: &Engine<'_>, captured: &Captured<'_>, rows: &Rows) -> Result<Ju
             let products = sum_form(variant, w.k);
             let expected = fused_ffn_prologue::expected(w, sum, wide, products, store(variant));
             vec![("", act(bound(0)).to_vec(), expected)]
+        }
+        Role::Int4MatmulAdd => {
+            let w = matrix();
+            let (residual, x) = (act(bound(1)), act(bound(2)));
+            let sum = sum_form(variant, w.k);
+            let expected = int4_matmul_add::expected(w, x, residual, sum, store(variant));
+            vec![("", act(bound(0)).to_vec(), expected)]
+        }
+        Role::FusedFfnNorm => {
+            let w = matrix();
+            let gamma = param_vector(weights, dispatch);
+            let normed = Normed {
+                x: act(bound(1)),
+                gamma: &gamma,
+                eps,
+            };
+            let products = sum_form(variant, w.k);
+            let expected = fused_ffn_norm::expected(w, normed, wide, products, store(variant));
+            vec![("", act(bound(0)).to_vec(), expected)]
+        }
+        Role::QkvFusedNorm => {
+            let w = matrix();
+            let gamma = param_vector(weights, dispatch);
+            let normed = Normed {
+                x: act(bound(2)),
+                gamma: &gamma,
+                eps,
+            };
+            let expected = qkv_fused_norm::expected(
+                w,
+                normed,
+                qkv_fused::QkvShape::of(spec),
+                &rope::Rope::of(spec),
+                position,
+                wide,
+                qkv_form(variant, w.k),
+            );
+            projected(engine, captured, act(bound(0)).to_vec(), expected, position)?
         }
         Role::Int4Matmul | Role::FusedFfn => {
             let w = matrix();

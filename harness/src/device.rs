@@ -216,6 +216,34 @@ impl Gpu {
         self.guarded(what, || self.finished(what, encoder.finish()))
     }
 
+    /// Submits without waiting.
+    ///
+    /// # Errors
+    /// When the device reports an error of the submit.
+    pub fn begin(
+        &self,
+        what: &str,
+        encoder: wgpu::CommandEncoder,
+    ) -> Result<wgpu::SubmissionIndex> {
+        self.guarded(what, || Ok(self.queue.submit([encoder.finish()])))
+    }
+
+    /// Waits until a submit is done.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub fn wait(&self, what: &str, submission: wgpu::SubmissionIndex) -> Result<()> {
+        self.guarded(what, || {
+            self.device
+                .poll(wgpu::PollType::Wait {
+                    submission_index: Some(submission),
+                    timeout: None,
+                })
+                .with_context(|| format!("{what}: waiting for the device"))?;
+            Ok(())
+        })
+    }
+
     /// The same of commands that are recorded already.
     ///
     /// # Errors

@@ -148,8 +148,10 @@ const fn sg_default(features: &Features) -> Value {
     switch(features.subgroup_size.is_some() && !features.cpu)
 }
 
+/// Whether it is a subgroup form of these roles; `dp4a` has a flag of its own.
 fn is_subgroup(variant: &Variant, roles: &[Role]) -> bool {
-    variant.reduce == Reduce::Subgroup && roles.contains(&variant.role)
+    let subgroup = variant.reduce == Reduce::Subgroup && variant.load != Load::Dp4a;
+    subgroup && roles.contains(&variant.role)
 }
 
 /// Whether it is an `int4_matmul` of this load that is no row form.
@@ -232,12 +234,38 @@ pub const FLAGS: &[Flag] = &[
         ..PLAIN
     },
     Flag {
+        name: "vec4attn",
+        doc: "attention by subgroup, whole and in parts, with 256 invocations for each head and part \
+              and 16-byte loads",
+        default: sg_default,
+        needs: &["sgattn"],
+        follows: Some("sgattn"),
+        selects: |v| {
+            let roles = &[Role::Attention, Role::AttentionSplitk];
+            is_subgroup(v, roles).then_some(switch(v.load == Load::Vec4))
+        },
+        ..PLAIN
+    },
+    Flag {
         name: "sgargmax",
         doc: "argmax reduces by subgroup",
         default: sg_default,
         needs: &["sg"],
         follows: Some("sg"),
         selects: |v| on_if(is_subgroup(v, &[Role::Argmax])),
+        ..PLAIN
+    },
+    Flag {
+        name: "vec4argmax",
+        doc: "argmax by subgroup loads four logits at once, and eight times before it compares; \
+              needs a vocabulary of whole fours",
+        default: sg_default,
+        needs: &["sgargmax"],
+        follows: Some("sgargmax"),
+        selects: |v| {
+            let found = is_subgroup(v, &[Role::Argmax]);
+            found.then_some(switch(v.load == Load::Vec4))
+        },
         ..PLAIN
     },
     Flag {
@@ -272,7 +300,7 @@ pub const FLAGS: &[Flag] = &[
                 Tile::Two | Tile::Four => 1,
                 Tile::Eight | Tile::Sixteen | Tile::ThirtyTwo => 2,
             };
-            (is_subgroup(v, PRODUCTS) && v.load != Load::Dp4a).then_some(named(MATMUL, at))
+            is_subgroup(v, PRODUCTS).then_some(named(MATMUL, at))
         },
         ..PLAIN
     },
@@ -344,7 +372,7 @@ pub const FLAGS: &[Flag] = &[
         doc: "qkv_fused by subgroup with two pairs of rows per workgroup, which share activations",
         needs: &["sgqkv"],
         excludes: &["vec4qkv"],
-        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.tile == Tile::Two),
+        selects: |v| on_if(is_subgroup(v, PROJECTIONS) && v.tile != Tile::One),
         ..PLAIN
     },
     Flag {
@@ -366,6 +394,18 @@ pub const FLAGS: &[Flag] = &[
         selects: |v| {
             let at = usize::from(v.rows_per_workgroup() > 8);
             (v.load == Load::Dp4a).then_some(named(DP4A_ROWS, at))
+        },
+        ..PLAIN
+    },
+    Flag {
+        name: "fusenorm",
+        doc: "norms inside the dp4a projections behind them, made by every workgroup, and additions \
+              to the residual inside those before: five dispatches a layer (decode)",
+        needs: &["dp4a"],
+        excludes: &["kv8", "fuseprologue"],
+        selects: |v| {
+            let roles = [Role::QkvFusedNorm, Role::FusedFfnNorm, Role::Int4MatmulAdd];
+            on_if(roles.contains(&v.role))
         },
         ..PLAIN
     },

@@ -8,6 +8,7 @@ mod chunk;
 mod delta_net;
 mod dispatch;
 mod experts;
+mod fused;
 mod sampling;
 mod weights;
 
@@ -273,7 +274,10 @@ impl Builder<'_> {
         let mut residual = 0;
         self.refuse_gemm_of_other_formats();
         self.embedding()?;
-        self.rms_norm()?;
+        if phase == Phase::Decode && self.fuses_norms() {
+            return self.forward_in_five(splits);
+        }
+        self.rms_norm("layers.0.input_norm", (Some(0), Tensor::InputNorm), 0)?;
         for layer in 0..self.spec.num_hidden_layers {
             match self.spec.mixer(layer) {
                 Mixer::Attention => self.attend(layer, phase, splits)?,
@@ -472,12 +476,13 @@ impl Builder<'_> {
             let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
             // One text for every product, whose workgroups hold the longest row.
             let k_held = match (variant.load, role) {
-                (Load::Dp4a, Role::Int4Matmul) => self.spec.longest_row(),
+                (Load::Dp4a, Role::Int4Matmul | Role::Int4MatmulAdd) => self.spec.longest_row(),
                 _ => k,
             };
-            match variant.check(self.features, k).and_then(|()| {
-                variant.check_memory(self.features, k_held)
-            }) {
+            match variant
+                .check(self.features, k)
+                .and_then(|()| variant.check_memory(self.features, k_held))
+            {
                 Ok(()) => {
                     self.used.extend(asked);
                     return Ok(variant);
@@ -551,16 +556,20 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn rms_norm(&mut self) -> Result<(), PlanError> {
-        let label = "layers.0.input_norm";
+    fn rms_norm(
+        &mut self,
+        label: &str,
+        (layer, gamma): (Option<usize>, Tensor),
+        residual: u8,
+    ) -> Result<(), PlanError> {
         let variant = self.base(Role::RmsNorm, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
             buffers: vec![
                 act(Activation::Normed),
-                act(Activation::Residual(0)),
-                Self::vector(Some(0), Tensor::InputNorm),
+                act(Activation::Residual(residual)),
+                Self::vector(layer, gamma),
             ],
             uniform: vec![self.tokens as u32],
             grid: self.fold(self.tokens),

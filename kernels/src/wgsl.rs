@@ -44,15 +44,18 @@ pub const fn body(role: Role) -> Option<Source> {
         Role::Embedding
         | Role::QkvFused
         | Role::QkvFusedScratch
+        | Role::QkvFusedNorm
         | Role::Attention
         | Role::AttentionSplitk
         | Role::AttentionInt8
         | Role::AttentionPrefill
         | Role::AttentionPrefillInt8
         | Role::Int4Matmul
+        | Role::Int4MatmulAdd
         | Role::Int4MatmulMoe
         | Role::FusedFfn
         | Role::FusedFfnPrologue
+        | Role::FusedFfnNorm
         | Role::AddNorm
         | Role::Add3Norm
         | Role::GdnRecur
@@ -66,9 +69,11 @@ pub const fn body(role: Role) -> Option<Source> {
 /// Functions that a role's body calls and others share.
 pub const fn library(role: Role) -> Option<Source> {
     match role {
-        Role::QkvFused | Role::QkvFusedScratch | Role::Rope | Role::QkNormRopeAppend => {
-            Some(source!("cos_sin.wgsl"))
-        }
+        Role::QkvFused
+        | Role::QkvFusedScratch
+        | Role::QkvFusedNorm
+        | Role::Rope
+        | Role::QkNormRopeAppend => Some(source!("cos_sin.wgsl")),
         Role::Embedding
         | Role::RmsNorm
         | Role::AddNorm
@@ -98,8 +103,10 @@ pub const fn library(role: Role) -> Option<Source> {
         | Role::KvQuantizeInt8
         | Role::SiluMul
         | Role::Int4Matmul
+        | Role::Int4MatmulAdd
         | Role::Int4MatmulMoe
         | Role::FusedFfn
-        | Role::FusedFfnPrologue => None,
+        | Role::FusedFfnPrologue
+        | Role::FusedFfnNorm => None,
     }
 }

@@ -17,9 +17,9 @@
 //! longest path from a term to the result: [`Accumulation::roundings`].
 //! Built-in functions add what WGSL's accuracy table allows them.
 
+use crate::Matrix;
 use crate::numerics::{int8_code, int8_quotient, round_to_f16};
 use approx::AbsDiffEq;
-use crate::Matrix;
 use kernels::{Elem, variants::INT8_GROUP};
 
 /// Unit roundoff of f32, half a ULP relative to 1.
@@ -296,11 +296,20 @@ pub fn factors(x: &Expected, form: Accumulation) -> Expected {
     if form.factors == Factors::Activations {
         return x.clone();
     }
-    assert!(x.value.len().is_multiple_of(INT8_GROUP), "rows are whole groups");
-    let groups = x.value.chunks_exact(INT8_GROUP).zip(x.limit.chunks_exact(INT8_GROUP));
+    assert!(
+        x.value.len().is_multiple_of(INT8_GROUP),
+        "rows are whole groups"
+    );
+    let groups = x
+        .value
+        .chunks_exact(INT8_GROUP)
+        .zip(x.limit.chunks_exact(INT8_GROUP));
     Expected::from_pairs(groups.flat_map(|(values, limits)| {
         let greatest = |at: fn(f64, f64) -> f64| {
-            let all = values.iter().zip(limits).map(|(x, e)| at(x.abs(), *e).max(0.0));
+            let all = values
+                .iter()
+                .zip(limits)
+                .map(|(x, e)| at(x.abs(), *e).max(0.0));
             all.fold(0.0, f64::max)
         };
         let most = greatest(|x, _| x);
@@ -321,9 +330,14 @@ pub fn factors(x: &Expected, form: Accumulation) -> Expected {
                 let most = most.max(INT8_LEAST);
                 [code(x - limit, most, -1.0), code(x + limit, most, 1.0)]
             });
-            let off = reached.map(|code| (code - nominal).abs()).fold(0.0, f64::max);
+            let off = reached
+                .map(|code| (code - nominal).abs())
+                .fold(0.0, f64::max);
             let scale_off = (ends[1] - most).max(most - ends[0]) / 127.0;
-            (scale * nominal, scale * off + scale_off * (nominal.abs() + off))
+            (
+                scale * nominal,
+                scale * off + scale_off * (nominal.abs() + off),
+            )
         });
         pairs.collect::<Vec<_>>()
     }))
@@ -343,7 +357,14 @@ pub fn products(w: Matrix<'_>, x: &Expected, form: Accumulation) -> (Vec<f64>, V
     let most = x.value.iter().zip(&x.limit).map(|(y, e)| y.abs() + e);
     let errors = dot_errors(&w.matvec_abs(&most.collect::<Vec<f64>>()), form);
     let carried = w.matvec_abs(&x.limit);
-    (values, errors.iter().zip(carried).map(|(error, carried)| error + carried).collect())
+    (
+        values,
+        errors
+            .iter()
+            .zip(carried)
+            .map(|(error, carried)| error + carried)
+            .collect(),
+    )
 }
 
 /// Activations that a kernel reads as they are.

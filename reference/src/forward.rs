@@ -546,20 +546,16 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
 
     fn matmul(&self, layer: Option<usize>, tensor: Tensor, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let products = self.products(layer, tensor, xs).into_iter();
-        products
-            .map(|y| self.numerics.store_all(y))
-            .collect()
+        products.map(|y| self.numerics.store_all(y)).collect()
     }
 
     /// Products before they are stored.
-    fn products(
-        &self,
-        layer: Option<usize>,
-        tensor: Tensor,
-        xs: &[Vec<f64>],
-    ) -> Vec<Vec<f64>> {
+    fn products(&self, layer: Option<usize>, tensor: Tensor, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let matrix = self.weights.matrix(layer, tensor);
-        if self.rounds && matrix.format.bits() == 4 {
+        // A prompt's head is that of a step.
+        let head = tensor == self.weights.spec().head_tensor();
+        let rounds = self.rounds || (head && self.int8_steps);
+        if rounds && matrix.format.bits() == 4 {
             let rounded: Vec<Vec<f64>> = xs.iter().map(|x| int8_rounded(x)).collect();
             return matrix.matmul(&borrow(&rounded));
         }

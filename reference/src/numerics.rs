@@ -58,7 +58,11 @@ pub fn round_to_f16(x: f64) -> f64 {
 /// How often a code of int8 activations goes into `x`, where the greatest magnitude of its
 /// group is `most`.
 pub fn int8_quotient(x: f64, most: f64) -> f64 {
-    if most > 0.0 { INT8_MOST * x / most } else { 0.0 }
+    if most > 0.0 {
+        INT8_MOST * x / most
+    } else {
+        0.0
+    }
 }
 
 /// The code of a quotient: the nearest, of two the even one.

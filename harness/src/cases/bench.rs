@@ -318,11 +318,12 @@ pub fn reading(variant: Variant, spec: &ModelSpec) -> ModelSpec {
     };
     let tensor = match variant.role {
         Role::Embedding => Tensor::Embedding,
-        Role::QkvFused | Role::QkvFusedScratch => Tensor::Qkv,
+        Role::QkvFused | Role::QkvFusedScratch | Role::QkvFusedNorm => Tensor::Qkv,
         // The head is multiplied with one vector.
         Role::Int4Matmul if variant.is_batched() => Tensor::Qkv,
         Role::Int4Matmul => spec.head_tensor(),
-        Role::FusedFfn | Role::FusedFfnPrologue => Tensor::GateUp,
+        Role::FusedFfn | Role::FusedFfnPrologue | Role::FusedFfnNorm => Tensor::GateUp,
+        Role::Int4MatmulAdd => Tensor::Down,
         Role::MoeRouterLogits => Tensor::Router,
         Role::RmsNorm
         | Role::Attention

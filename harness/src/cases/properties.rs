@@ -22,8 +22,8 @@ use self::delta_net::{
 };
 use self::experts::{int4_matmul_moe, moe_combine, moe_router_logits, moe_router_topk};
 use self::ffn::{
-    folded_ffn, folded_prologue, fused_ffn, fused_ffn_prologue, silu_mul, silu_mul_folds,
-    silu_saturates,
+    folded_ffn, folded_prologue, fused_ffn, fused_ffn_norm, fused_ffn_prologue, gamma_for,
+    long_ffn_norm, silu_mul, silu_mul_folds, silu_saturates,
 };
 use self::norms::{
     add_norm, add3_norm, padded_positions, qk_norm, qk_norm_rope_append, rms_norm, rope,
@@ -133,6 +133,8 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::RmsNorm, rms_norm),
     fixed("every_lane", Role::QkvFused, qkv_every_lane),
     drawn(Role::QkvFused, qkv_fused),
+    fixed("every_lane", Role::QkvFusedNorm, qkv_every_lane),
+    drawn(Role::QkvFusedNorm, qkv_fused),
     fixed("every_lane", Role::QkvFusedScratch, qkv_every_lane),
     drawn(Role::QkvFusedScratch, qkv_fused_scratch),
     fixed("page_order", Role::Attention, page_order),
@@ -169,6 +171,8 @@ pub(crate) const PROPERTIES: &[Property] = &[
         head_of(b, v, d, 1003)
     }),
     drawn(Role::Int4Matmul, int4_matmul),
+    drawn(Role::Int4MatmulAdd, int4_matmul_add),
+    fixed("long_row", Role::Int4MatmulAdd, long_matmul_add),
     of_rows("vocab_40001", Role::Int4Matmul, |b, v, d| {
         head_of(b, v, d, 40_001)
     }),
@@ -194,6 +198,8 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::FusedFfn, fused_ffn),
     fixed("folded", Role::FusedFfnPrologue, folded_prologue),
     drawn(Role::FusedFfnPrologue, fused_ffn_prologue),
+    drawn(Role::FusedFfnNorm, fused_ffn_norm),
+    fixed("long_row", Role::FusedFfnNorm, long_ffn_norm),
     drawn(Role::SiluMul, silu_mul),
     fixed("groups_69632", Role::SiluMul, silu_mul_folds),
     drawn(Role::AddNorm, add_norm),
@@ -459,6 +465,32 @@ fn int4_matmul(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()
     )
 }
 
+fn int4_matmul_add(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let rows = || select(&[1_usize, 2, 3, 15, 16, 17, 31, 53, 97, 130][..]);
+    draw.judge(
+        bench,
+        variant,
+        (products(variant, rows()), select(&Kind::ALL[..])),
+        |bench, variant, (case, kind)| {
+            let (w, x) = case.operands(variant, 30_000.0);
+            let residual = Values(case.seed).activations(case.rows, *kind, 1.0);
+            bench.max_groups = case.max_groups;
+            require(cases::int4_matmul_add(bench, variant, &w, [&x, &residual]))
+        },
+    )
+}
+
+/// A row of more groups of 32 than a workgroup has invocations.
+const LONG_ROW: usize = 8384;
+
+fn long_matmul_add(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), 40, LONG_ROW, WeightKind::Ordinary);
+    let x = fitted(&w, values.activations(w.k, Kind::Ordinary, 0.7), 30_000.0);
+    let residual = values.activations(w.rows, Kind::Ordinary, 1.0);
+    require(cases::int4_matmul_add(bench, variant, &w, [&x, &residual]))
+}
+
 fn embedding(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
     let vocabularies = || select(&[1_usize, 2, 40, 1003][..]);
     draw.judge(
@@ -502,10 +534,13 @@ fn qkv_fused(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> 
             } else {
                 vec![last_slot(&spec)]
             };
+            let gamma = (variant.role == Role::QkvFusedNorm)
+                .then(|| gamma_for(&w, &x, 40_000.0, &mut values));
+            let x = (&x[..], gamma.as_deref());
             for position in positions {
                 let cache = Cache::empty(&spec, values.permutation(spec.max_pages), *offset);
                 require(cases::qkv_fused(
-                    bench, variant, &spec, &w, &x, &cache, position,
+                    bench, variant, &spec, &w, x, &cache, position,
                 ))
                 .with_context(|| format!("position {position}"))?;
             }
@@ -563,7 +598,10 @@ fn qkv_every_lane(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result
         ));
     }
     let cache = Cache::empty(&spec, values.permutation(spec.max_pages), 0);
-    require(cases::qkv_fused(bench, variant, &spec, &w, &x, &cache, 5))
+    let gamma =
+        (variant.role == Role::QkvFusedNorm).then(|| gamma_for(&w, &x, 40_000.0, &mut values));
+    let x = (&x[..], gamma.as_deref());
+    require(cases::qkv_fused(bench, variant, &spec, &w, x, &cache, 5))
 }
 
 /// The head of a vocabulary that no tile divides.

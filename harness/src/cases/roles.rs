@@ -32,6 +32,7 @@ use kernels::{
     Dispatch, Elem, ModelSpec, Variant,
     kv::{PAGE_SIZE, Side},
     models::Family,
+    variants::INT8_GROUP,
 };
 use std::ops::Range;
 
@@ -40,9 +41,11 @@ use reference::{
     bounds::Trig,
     numerics::widen,
     roles::{
-        embedding, fused_ffn, fused_ffn_prologue, int4_matmul, kv_append,
+        embedding, fused_ffn, fused_ffn_norm, fused_ffn_prologue, int4_matmul, int4_matmul_add,
+        kv_append,
         qk_norm_rope_append::{self, HeadNorm},
         qkv_fused::{self, QkvShape},
+        qkv_fused_norm::{self, Normed},
         rope, silu_mul,
     },
 };
@@ -189,6 +192,89 @@ pub(crate) fn fused_ffn(
         found,
         concat(expected.into_iter()),
     )])
+}
+
+/// `w` `[N, K]`, `x` `[K]` and `residual` `[N]`.
+pub(crate) fn int4_matmul_add(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    w: &Packed,
+    [x, residual]: [&[f32]; 2],
+) -> Result<Vec<Judged>> {
+    let [x, residual] = &[x, residual].map(|x| held(variant, x));
+    let spec = ModelSpec {
+        hidden_size: w.rows.next_multiple_of(INT8_GROUP),
+        intermediate_size: w.k,
+        ..model()
+    };
+    let mut dispatch = unplanned(variant);
+    set(
+        &mut dispatch,
+        "K_PACKED",
+        w.format.words_per_row(w.k) as u32,
+    );
+    set(
+        &mut dispatch,
+        "SCALES_PER_ROW",
+        w.format.scales_per_row(w.k) as u32,
+    );
+    set(&mut dispatch, "packGridDimX", w.rows as u32);
+    bench.tiles(&mut dispatch, w.rows, 1);
+    let operands = vec![
+        ("out", Operand::FloatOutput(w.rows)),
+        ("residual", Operand::Floats(residual)),
+        ("x", Operand::Floats(x)),
+    ];
+    let operands = with_weights(operands, w);
+    let found = bench.run(variant, &spec, dispatch, operands)?.values("out");
+    let [x, residual] = [x, residual].map(|x| widen(x));
+    let form = sum_form(variant, w.k);
+    let expected = int4_matmul_add::expected(w.matrix(), &x, &residual, form, store(variant));
+    Ok(vec![Judged::new("out", found, expected)])
+}
+
+/// `w` `[2 F, D]`, `x` and `gamma` `[D]`; of the F outputs the first `units`, and the
+/// others must stay as they are.
+pub(crate) fn fused_ffn_norm(
+    bench: &mut Bench<'_>,
+    variant: Variant,
+    w: &Packed,
+    [x, gamma]: [&[f32]; 2],
+    units: usize,
+) -> Result<Vec<Judged>> {
+    let [x, gamma] = &[x, gamma].map(|x| held(variant, x));
+    let f = w.rows / 2;
+    let spec = ModelSpec {
+        hidden_size: w.k,
+        intermediate_size: f,
+        ..model()
+    };
+    let mut dispatch = unplanned(variant);
+    set(&mut dispatch, "packGridDimX", units as u32);
+    bench.tiles(&mut dispatch, units, 1);
+    let operands = vec![
+        ("out", Operand::FloatOutput(f)),
+        ("x", Operand::Floats(x)),
+        ("gamma", Operand::Floats(gamma)),
+    ];
+    let operands = with_weights(operands, w);
+    let mut found = bench.run(variant, &spec, dispatch, operands)?.values("out");
+    ensure!(
+        found.split_off(units).iter().all(|y| y.is_nan()),
+        "a unit past packGridDimX is written"
+    );
+    let [x, gamma] = [x, gamma].map(|x| widen(x));
+    let normed = Normed {
+        x: &x,
+        gamma: &gamma,
+        eps: spec.rms_norm_eps,
+    };
+    let (squares, products) = (norm_form(variant, w.k), sum_form(variant, w.k));
+    let store = store(variant);
+    let mut expected = fused_ffn_norm::expected(w.matrix(), normed, squares, products, store);
+    expected.value.truncate(units);
+    expected.limit.truncate(units);
+    Ok(vec![Judged::new("out", found, expected)])
 }
 
 /// `w` `[2 F, D]`, `delta`, `residual` and `gamma` `[D]`; of the F outputs the first
@@ -367,18 +453,20 @@ pub(crate) fn qkv_fused_scratch(
     ])
 }
 
-/// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`.
+/// `w` `[Q + 2 KV, D]`; `pages` are the cache before, all of `max_pages`. With a gamma, `x`
+/// is normalised first.
 pub(crate) fn qkv_fused(
     bench: &mut Bench<'_>,
     variant: Variant,
     spec: &ModelSpec,
     w: &Packed,
-    x: &[f32],
+    (x, gamma): (&[f32], Option<&[f32]>),
     cache: &Cache,
     position: usize,
 ) -> Result<Vec<Judged>> {
     let cache = &cache.held(variant);
     let x = &held(variant, x);
+    let gamma = gamma.map(|gamma| held(variant, gamma));
     let mut dispatch = bench.dispatch(variant, spec, 0);
     set(
         &mut dispatch,
@@ -389,7 +477,7 @@ pub(crate) fn qkv_fused(
     let position_map = behind(cache.offset, i32::MAX, &[position as i32]);
     let before = behind(cache.offset, f32::NAN, &cache.pages);
     let inv_freq = inv_freq(spec);
-    let operands = vec![
+    let mut operands = vec![
         ("q_out", Operand::FloatOutput(spec.q_dim())),
         ("kv_pages", Operand::Floats(&before)),
         ("x", Operand::Floats(x)),
@@ -397,6 +485,7 @@ pub(crate) fn qkv_fused(
         ("page_values", Operand::data(&cache.table)),
         ("inv_freq", Operand::Floats(&inv_freq)),
     ];
+    operands.extend(gamma.iter().map(|gamma| ("gamma", Operand::Floats(gamma))));
     let operands = with_weights(operands, w);
     let found = bench.run(variant, spec, dispatch, operands)?;
     let after = found.floats("kv_pages").split_off(cache.offset);
@@ -407,14 +496,19 @@ pub(crate) fn qkv_fused(
     };
     let (k, v) = (at(Side::K)?, at(Side::V)?);
     let form = qkv_form(variant, w.k);
-    let expected = qkv_fused::expected(
-        w.matrix(),
-        &widen(x),
-        QkvShape::of(spec),
-        &rope::Rope::of(spec),
-        position,
-        form,
-    );
+    let (shape, table, x) = (QkvShape::of(spec), rope::Rope::of(spec), &widen(x));
+    let w = w.matrix();
+    let expected = if let Some(gamma) = gamma {
+        let normed = Normed {
+            x,
+            gamma: &widen(&gamma),
+            eps: spec.rms_norm_eps,
+        };
+        let squares = norm_form(variant, w.k);
+        qkv_fused_norm::expected(w, normed, shape, &table, position, squares, form)
+    } else {
+        qkv_fused::expected(w, x, shape, &table, position, form)
+    };
     let mut replaced = cache.pages.clone();
     let layout = spec.kv_layout();
     kv_append::compute(&mut replaced, layout, &cache.table, position as i32, &k, &v)?;

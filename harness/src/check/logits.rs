@@ -32,7 +32,8 @@ pub(crate) const fn logit_worst(elem: Elem) -> f64 {
 pub(crate) const EXCUSED_SHARE: f64 = 0.05;
 
 /// Limits of logits: every element within the worst error, the row within its
-/// relative root-mean-square error ([`rel_rms`]), and four of the top five agree.
+/// relative root-mean-square error ([`rel_rms`]), and four of the top five agree, or are
+/// as near to the fifth as [`Noise::worst`] allows.
 ///
 /// `noise` is the error that rounding alone makes in this row, where it is known:
 /// two runs that round alike but add in another order differ by about 1.4 times as
@@ -54,10 +55,13 @@ pub fn logits(stage: &str, found: &[f64], expected: &[f64], noise: Noise, elem: 
     if rel_rms.is_nan() || rel_rms > limit {
         fail(format!("relative rms error {rel_rms:.5}, limit {limit:.5}"));
     }
-    let overlap = {
-        let expected = top5(expected);
-        top5(found).iter().filter(|i| expected.contains(i)).count()
-    };
+    // Where codes moved single logits, the fifth may have changed places with its neighbours.
+    let fifth = top5(expected)
+        .last()
+        .map_or(f64::NEG_INFINITY, |&i| expected[i]);
+    let near = fifth - 2.0 * noise.worst;
+    let top = top5(found);
+    let overlap = top.iter().filter(|&&i| expected[i] >= near).count();
     if overlap < 4 {
         fail(format!(
             "{overlap} of the top five logits agree, expected at least 4"

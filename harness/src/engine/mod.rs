@@ -38,7 +38,7 @@ use kernels::{
 use program::{Compiled, Pipelines};
 use reference::Checkpoint;
 use results::record::Span;
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Instant};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range, rc::Rc, time::Instant};
 
 /// A model on the GPU.
 #[derive(Debug)]
@@ -201,21 +201,33 @@ impl<'a> Engine<'a> {
         let mut spans = Vec::new();
         let mut dispatches = 0;
         let start = Instant::now();
+        let mut ended = start;
+        let mut in_flight: Option<(Range<usize>, wgpu::SubmissionIndex)> = None;
+        let mut end = |(positions, submission): (Range<usize>, _)| {
+            self.gpu.wait("decode", submission)?;
+            let now = Instant::now();
+            spans.push(Span {
+                context: positions.start as u32,
+                tokens: positions.len() as u32,
+                wall_ns: u64::try_from((now - ended).as_nanos()).unwrap_or(u64::MAX),
+            });
+            ended = now;
+            anyhow::Ok(())
+        };
         for positions in chunks(position..position + tokens, TOKENS_PER_SUBMIT) {
-            let span_start = Instant::now();
-            let span_context = positions.start;
-            let span_tokens = positions.len();
             let mut encoder = self.encoder();
-            for at in positions {
+            for at in positions.clone() {
                 dispatches += self.encode(&mut encoder, program, at)?;
                 self.memory.log_token(&mut encoder, at);
             }
-            self.gpu.run("decode", encoder)?;
-            spans.push(Span {
-                context: span_context as u32,
-                tokens: span_tokens as u32,
-                wall_ns: nanos(span_start),
-            });
+            // The next tokens are recorded while these run.
+            let submission = self.gpu.begin("decode", encoder)?;
+            if let Some(before) = in_flight.replace((positions, submission)) {
+                end(before)?;
+            }
+        }
+        if let Some(last) = in_flight {
+            end(last)?;
         }
         let cache = Cache::of(&program.plan);
         let mut kept = self.memory.kept.borrow_mut();
@@ -303,7 +315,7 @@ pub struct Decoded {
     pub wall_ns: u64,
     /// Dispatches recorded.
     pub dispatches: u64,
-    /// Wall time by submit.
+    /// Wall time by submit, from the end of the one before.
     pub spans: Vec<Span>,
 }
 

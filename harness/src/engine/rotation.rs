@@ -15,7 +15,9 @@ use kernels::{
 };
 use std::collections::BTreeMap;
 
-/// Fewest outputs: what is recorded together before one is written again.
+/// Fewest dispatches that are recorded together, each with an output of its own where
+/// they do not wait for each other. A command buffer of its own for each would cost more
+/// than a small kernel.
 const OUTPUTS: usize = 64;
 
 /// The dispatches, bound and ready.
@@ -81,7 +83,7 @@ impl Engine<'_> {
         };
         let own = |binding: &&Binding| binding.access == Access::ReadWrite && binding.in_place;
         // Pages belong to their layer: no more in flight than there are layers.
-        let outputs = if turn.one_output || first.variant.bindings().any(|b| own(&b)) {
+        let outputs = if !turn.one_output && first.variant.bindings().any(|b| own(&b)) {
             weights
         } else {
             OUTPUTS.next_multiple_of(weights)

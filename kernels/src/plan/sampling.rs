@@ -19,7 +19,13 @@ impl Builder<'_> {
     fn argmax(&mut self) -> Result<(), PlanError> {
         let label = "argmax";
         let logits = self.logits();
-        let variant = self.choose_for(Role::Argmax, None, 0, logits.elem(Elem::F16), label)?;
+        let variant = self.choose_for(
+            Role::Argmax,
+            None,
+            self.spec.vocab_size,
+            logits.elem(Elem::F16),
+            label,
+        )?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,

@@ -163,6 +163,23 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::QkvFusedNorm => {
+            const {
+                &[
+                    read_write("q_out", Activation, "[Q]"),
+                    update("kv_pages", Activation, "[pages, 2, KVH, 16, HD]"),
+                    read("x", WideActivation, "[D]"),
+                    read("gamma", WideActivation, "[D]"),
+                    read("scales", Scale, "[Q+2KV, D/32]"),
+                    read("weights", Packed, "[Q+2KV, D/8]"),
+                    read("position_map", I32, "[1]"),
+                    uniform("{}"),
+                    read("page_values", I32, "[pages]"),
+                    read("inv_freq", F32, "[HALF_ROTARY]"),
+                    read("biases", Bias, "[Q+2KV, D/32]"),
+                ]
+            }
+        }
         Role::Attention => {
             const {
                 &[
@@ -249,6 +266,19 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                 ]
             }
         }
+        Role::Int4MatmulAdd => {
+            const {
+                &[
+                    read_write("out", Activation, "[N]"),
+                    read("residual", Activation, "[N]"),
+                    read("x", WideActivation, "[K]"),
+                    read("scales", Scale, "[N, K/32]"),
+                    read("weights", Packed, "[N, K/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[N, K/32]"),
+                ]
+            }
+        }
         Role::Int4MatmulMoe => {
             const {
                 &[
@@ -281,6 +311,19 @@ pub(super) const fn of(role: Role) -> &'static [Binding] {
                     read("residual", Activation, "[D]"),
                     read("delta", Activation, "[D]"),
                     read("gamma", Activation, "[D]"),
+                    read("scales", Scale, "[2F, D/32]"),
+                    read("weights", Packed, "[2F, D/8]"),
+                    uniform("{}"),
+                    read("biases", Bias, "[2F, D/32]"),
+                ]
+            }
+        }
+        Role::FusedFfnNorm => {
+            const {
+                &[
+                    read_write("out", Activation, "[F]"),
+                    read("x", WideActivation, "[D]"),
+                    read("gamma", WideActivation, "[D]"),
                     read("scales", Scale, "[2F, D/32]"),
                     read("weights", Packed, "[2F, D/8]"),
                     uniform("{}"),

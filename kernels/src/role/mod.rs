@@ -29,6 +29,8 @@ pub enum Role {
     QkvFused,
     /// The same with keys and values to buffers of their own, not to pages.
     QkvFusedScratch,
+    /// The same of `rms_norm(x)`, which every workgroup makes for itself.
+    QkvFusedNorm,
     /// Paged attention with online softmax.
     Attention,
     /// Attention over one part of the pages; writes f32 partials.
@@ -43,13 +45,17 @@ pub enum Role {
     AttentionPrefillInt8,
     /// `y = W x` with packed 4-bit weights.
     Int4Matmul,
-    /// The same with the matrix of the expert that each slot of a token names.
+    /// `y = residual + W x`.
+    Int4MatmulAdd,
+    /// `y = W x` with the matrix of the expert that each slot of a token names.
     Int4MatmulMoe,
     /// `silu(Wg x) * (Wu x)`.
     FusedFfn,
     /// The same of `x = rms_norm(residual + delta)`, which every workgroup makes for
     /// itself; neither the sum nor the norm is stored.
     FusedFfnPrologue,
+    /// `silu(Wg n) * (Wu n)` of `n = rms_norm(x)`, which every workgroup makes for itself.
+    FusedFfnNorm,
     /// `silu(gate) * up` of projections that are there already.
     SiluMul,
     /// `residual = a + b; normed = rms_norm(residual)`.
@@ -103,6 +109,7 @@ impl Role {
         Self::RmsNorm,
         Self::QkvFused,
         Self::QkvFusedScratch,
+        Self::QkvFusedNorm,
         Self::Attention,
         Self::AttentionSplitk,
         Self::AttentionCombine,
@@ -110,9 +117,11 @@ impl Role {
         Self::AttentionPrefill,
         Self::AttentionPrefillInt8,
         Self::Int4Matmul,
+        Self::Int4MatmulAdd,
         Self::Int4MatmulMoe,
         Self::FusedFfn,
         Self::FusedFfnPrologue,
+        Self::FusedFfnNorm,
         Self::SiluMul,
         Self::AddNorm,
         Self::Add3Norm,
@@ -144,6 +153,7 @@ impl Role {
             Self::RmsNorm => "rms_norm",
             Self::QkvFused => "qkv_fused",
             Self::QkvFusedScratch => "qkv_fused_scratch",
+            Self::QkvFusedNorm => "qkv_fused_norm",
             Self::Attention => "attention",
             Self::AttentionSplitk => "attention_splitk",
             Self::AttentionCombine => "attention_combine",
@@ -151,9 +161,11 @@ impl Role {
             Self::AttentionPrefill => "attention_prefill",
             Self::AttentionPrefillInt8 => "attention_prefill_int8",
             Self::Int4Matmul => "int4_matmul",
+            Self::Int4MatmulAdd => "int4_matmul_add",
             Self::Int4MatmulMoe => "int4_matmul_moe",
             Self::FusedFfn => "fused_ffn",
             Self::FusedFfnPrologue => "fused_ffn_prologue",
+            Self::FusedFfnNorm => "fused_ffn_norm",
             Self::SiluMul => "silu_mul",
             Self::AddNorm => "add_norm",
             Self::Add3Norm => "add3_norm",
@@ -192,6 +204,7 @@ impl Role {
     pub const fn kv_format(self) -> Option<KvFormat> {
         match self {
             Self::QkvFused
+            | Self::QkvFusedNorm
             | Self::Attention
             | Self::AttentionSplitk
             | Self::AttentionPrefill
@@ -205,9 +218,11 @@ impl Role {
             | Self::QkvFusedScratch
             | Self::AttentionCombine
             | Self::Int4Matmul
+            | Self::Int4MatmulAdd
             | Self::Int4MatmulMoe
             | Self::FusedFfn
             | Self::FusedFfnPrologue
+            | Self::FusedFfnNorm
             | Self::SiluMul
             | Self::AddNorm
             | Self::Add3Norm

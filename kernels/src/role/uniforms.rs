@@ -107,9 +107,10 @@ pub(super) const fn of(role: Role) -> &'static [UniformField] {
         Role::RmsNorm
         | Role::FusedFfn
         | Role::FusedFfnPrologue
+        | Role::FusedFfnNorm
         | Role::AddNorm
         | Role::Add3Norm => const { &[u32_field("packGridDimX")] },
-        Role::QkvFused => {
+        Role::QkvFused | Role::QkvFusedNorm => {
             const {
                 &[
                     i32_field("position_map_elem_offset"),
@@ -186,7 +187,7 @@ pub(super) const fn of(role: Role) -> &'static [UniformField] {
                 ]
             }
         }
-        Role::Int4Matmul => {
+        Role::Int4Matmul | Role::Int4MatmulAdd => {
             const {
                 &[
                     u32_field("K_PACKED"),

@@ -268,12 +268,16 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::QkvFusedScratch, Tile::Two, Load::Word),
     dp4a(Role::QkvFusedScratch, Tile::Four),
     dp4a(Role::QkvFusedScratch, Tile::Sixteen),
+    dp4a(Role::QkvFusedNorm, Tile::Four),
+    dp4a(Role::QkvFusedNorm, Tile::Sixteen),
     form(Role::Attention, Reduce::Tree, Load::Word),
     form(Role::Attention, Reduce::Row, Load::Vec4),
     subgroup(Role::Attention, Tile::One, Load::Word),
+    subgroup(Role::Attention, Tile::One, Load::Vec4),
     form(Role::AttentionSplitk, Reduce::Tree, Load::Word),
     form(Role::AttentionSplitk, Reduce::Row, Load::Vec4),
     subgroup(Role::AttentionSplitk, Tile::One, Load::Word),
+    subgroup(Role::AttentionSplitk, Tile::One, Load::Vec4),
     form(Role::AttentionCombine, Reduce::Elementwise, Load::Word),
     form(Role::AttentionInt8, Reduce::Tree, Load::Word),
     form(Role::AttentionInt8, Reduce::Row, Load::Vec4),
@@ -297,6 +301,8 @@ pub const FORMS: &[Form] = &[
     subgroup(Role::Int4Matmul, Tile::Eight, Load::Vec4),
     dp4a(Role::Int4Matmul, Tile::Eight),
     dp4a(Role::Int4Matmul, Tile::ThirtyTwo),
+    dp4a(Role::Int4MatmulAdd, Tile::Eight),
+    dp4a(Role::Int4MatmulAdd, Tile::ThirtyTwo),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Word),
     form(Role::Int4MatmulMoe, Reduce::Tree, Load::Vec2),
     form(Role::Int4MatmulMoe, Reduce::Row, Load::Vec4),
@@ -344,6 +350,8 @@ pub const FORMS: &[Form] = &[
         Batch::Dynamic,
         form(Role::FusedFfn, Reduce::Row, Load::Texture),
     ),
+    dp4a(Role::FusedFfnNorm, Tile::Four),
+    dp4a(Role::FusedFfnNorm, Tile::Sixteen),
     form(Role::SiluMul, Reduce::Elementwise, Load::Word),
     form(Role::AddNorm, Reduce::Tree, Load::Word),
     form(Role::Add3Norm, Reduce::Tree, Load::Word),
@@ -378,6 +386,7 @@ pub const FORMS: &[Form] = &[
     form(Role::MoeCombine, Reduce::Elementwise, Load::Word),
     form(Role::Argmax, Reduce::Tree, Load::Word),
     subgroup(Role::Argmax, Tile::One, Load::Word),
+    subgroup(Role::Argmax, Tile::One, Load::Vec4),
     form(Role::SampleReduce, Reduce::Tree, Load::Word),
     form(Role::SampleSelect, Reduce::Tree, Load::Word),
 ];
@@ -528,7 +537,10 @@ impl Variant {
         match self.role {
             Role::QkvFused
             | Role::QkvFusedScratch
+            | Role::QkvFusedNorm
+            | Role::FusedFfnNorm
             | Role::Int4Matmul
+            | Role::Int4MatmulAdd
             | Role::Int4MatmulMoe
             | Role::MoeRouterLogits
             | Role::FusedFfn
@@ -546,6 +558,7 @@ impl Variant {
             | Role::AttentionPrefill
             | Role::AttentionPrefillInt8 => match self.reduce {
                 Reduce::Row => ROW_THREADS,
+                Reduce::Subgroup if self.load == Load::Vec4 => WIDE_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Subgroup | Reduce::Gemm => {
                     ATTENTION_THREADS
                 }
@@ -607,17 +620,23 @@ impl Variant {
 
     /// Rows of the matrix that one workgroup of the subgroup form owns.
     pub fn rows_per_workgroup(&self) -> usize {
-        match self.role {
-            Role::QkvFused | Role::QkvFusedScratch | Role::FusedFfn | Role::FusedFfnPrologue => {
-                2 * self.tile.outputs()
-            }
-            _ => self.tile.outputs(),
+        let of_two = matches!(
+            self.role,
+            Role::FusedFfn | Role::FusedFfnPrologue | Role::FusedFfnNorm
+        );
+        if of_two || self.projects() {
+            2 * self.tile.outputs()
+        } else {
+            self.tile.outputs()
         }
     }
 
     /// Whether it is the fused projection, to pages or to buffers of its own.
     pub fn projects(&self) -> bool {
-        matches!(self.role, Role::QkvFused | Role::QkvFusedScratch)
+        matches!(
+            self.role,
+            Role::QkvFused | Role::QkvFusedScratch | Role::QkvFusedNorm
+        )
     }
 
     /// Whether it multiplies several vectors.
@@ -639,6 +658,9 @@ impl Variant {
     pub fn k_step(&self) -> usize {
         let group = self.format.map_or(32, QuantFormat::group_size);
         match (self.reduce, self.load) {
+            (_, load) if self.role == Role::Argmax => load.words(),
+            // A head's dimensions, in eights for each of four invocations.
+            (Reduce::Subgroup, Load::Vec4) if self.attends() => 32,
             (Reduce::Tree | Reduce::Subgroup, Load::Vec2 | Load::Vec4 | Load::Texture) => {
                 32 * 8 * self.eights_per_load()
             }
@@ -668,14 +690,42 @@ impl Variant {
             Reduce::Tree => size_of::<[f32; 2]>(),
             Reduce::Elementwise | Reduce::Row | Reduce::Gemm => 0,
         };
-        let normalises = self.role == Role::FusedFfnPrologue;
-        let squares = if normalises { size_of::<f32>() } else { 0 };
+        let squares = if self.normalises() {
+            size_of::<f32>()
+        } else {
+            0
+        };
         k * self.elem.bytes() + self.threads() * (sums + squares)
     }
 
     /// Whether it reads or writes a cache of int8 codes.
     pub fn is_of_int8(&self) -> bool {
         self.role.kv_format() == Some(KvFormat::Int8)
+    }
+
+    /// Whether its workgroups make the norm that they multiply.
+    pub fn normalises(&self) -> bool {
+        matches!(
+            self.role,
+            Role::QkvFusedNorm | Role::FusedFfnNorm | Role::FusedFfnPrologue
+        )
+    }
+
+    /// Whether it is attention, whole, in parts or of a chunk.
+    pub fn attends(&self) -> bool {
+        matches!(
+            self.role,
+            Role::Attention
+                | Role::AttentionSplitk
+                | Role::AttentionInt8
+                | Role::AttentionPrefill
+                | Role::AttentionPrefillInt8
+        )
+    }
+
+    /// Whether it loads activations eight at a time, of f16 as pairs in words.
+    pub fn loads_eights(&self) -> bool {
+        self.reduce == Reduce::Row || (self.attends() && self.load == Load::Vec4)
     }
 
     /// Whether it is of a chunk of a prompt.

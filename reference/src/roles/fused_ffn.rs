@@ -19,6 +19,14 @@ pub fn compute(w: Matrix<'_>, x: &[f64]) -> Vec<f64> {
 /// # Panics
 /// As [`compute`].
 pub fn expected(w: Matrix<'_>, x: &[f64], sum: Accumulation, store: Store) -> Expected {
-    let (y, errors) = bounds::products(w, &bounds::exactly(x), sum);
+    expected_of(w, &bounds::exactly(x), sum, store)
+}
+
+/// The same of activations that are off by at most `x.limit`.
+///
+/// # Panics
+/// As [`compute`].
+pub fn expected_of(w: Matrix<'_>, x: &Expected, sum: Accumulation, store: Store) -> Expected {
+    let (y, errors) = bounds::products(w, x, sum);
     silu_mul::expected(&y, &errors, store)
 }

@@ -1,7 +1,7 @@
 //! `fused_ffn_prologue`: the residual sum and its RMSNorm, then `fused_ffn` of it.
 
-use super::{add_norm, fused_ffn, silu_mul};
-use crate::bounds::{self, Accumulation, Store};
+use super::{add_norm, fused_ffn, rms_norm};
+use crate::bounds::{Accumulation, Store};
 use crate::{Expected, Matrix, Numerics};
 
 /// What is normalised: `delta + residual`, all `[D]`.
@@ -37,9 +37,9 @@ pub fn compute(w: Matrix<'_>, sum: Sum<'_>, numerics: Numerics) -> Vec<f64> {
 /// the sum, `products` how it adds a row's products.
 ///
 /// The sum is exact, as in [`add_norm::expected`]. An element of its norm, off by
-/// [`bounds::rms_norm_relative`] in f32, is rounded as the truth is or to the
-/// neighbour, where that lies between them ([`Store::stored`]); a row's product
-/// carries what that changes ([`bounds::products`]), and [`silu_mul::expected`] follows.
+/// [`crate::bounds::rms_norm_relative`] in f32, is rounded as the truth is or to the
+/// neighbour, where that lies between them ([`rms_norm::stored`]); a row's product
+/// carries what that changes ([`fused_ffn::expected_of`]).
 ///
 /// # Panics
 /// As [`compute`].
@@ -50,9 +50,11 @@ pub fn expected(
     products: Accumulation,
     store: Store,
 ) -> Expected {
-    let relative = bounds::rms_norm_relative(squares);
     let normed = sum.normed(Numerics::Faithful(store.elem()));
-    let x = Expected::from_pairs(normed.iter().map(|&y| store.stored(y, relative * y.abs())));
-    let (y, errors) = bounds::products(w, &x, products);
-    silu_mul::expected(&y, &errors, store)
+    fused_ffn::expected_of(
+        w,
+        &rms_norm::stored(&normed, squares, store),
+        products,
+        store,
+    )
 }

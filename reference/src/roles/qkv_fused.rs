@@ -92,7 +92,22 @@ pub fn expected(
     position: usize,
     form: QkvForm,
 ) -> Qkv<Expected> {
-    let (y, errors) = bounds::products(w, &bounds::exactly(x), form.sum);
+    expected_of(w, &bounds::exactly(x), shape, rope, position, form)
+}
+
+/// The same of activations that are off by at most `x.limit`.
+///
+/// # Panics
+/// As [`compute`].
+pub fn expected_of(
+    w: Matrix<'_>,
+    x: &Expected,
+    shape: QkvShape,
+    rope: &Rope,
+    position: usize,
+    form: QkvForm,
+) -> Qkv<Expected> {
+    let (y, errors) = bounds::products(w, x, form.sum);
     let y = shape.split(&y);
     let errors = shape.split(&errors);
     let rotated = |x, errors| rope::expected(rope, x, errors, position, form.trig, form.store);

@@ -24,3 +24,12 @@ pub fn expected(x: &[f64], gamma: &[f64], eps: f64, sum: Accumulation, store: St
     let errors: Vec<f64> = value.iter().map(|y| relative * y.abs()).collect();
     store.expected(value, &errors)
 }
+
+/// A norm as it is stored and read back: each element is rounded as the truth is, or to a
+/// neighbour that lies between it and the truth's error in f32
+/// ([`bounds::rms_norm_relative`], [`Store::stored`]).
+pub fn stored(normed: &[f64], sum: Accumulation, store: Store) -> Expected {
+    let relative = bounds::rms_norm_relative(sum);
+    let pairs = normed.iter().map(|&y| store.stored(y, relative * y.abs()));
+    Expected::from_pairs(pairs)
+}

@@ -6,7 +6,8 @@ use super::super::{
     roles as cases,
 };
 use super::{
-    Draw, FOLDS, WHOLE, fitted, format_of, max_groups, products, require, vectors_for, widths,
+    Draw, FOLDS, LONG_ROW, WHOLE, fitted, format_of, max_groups, products, require, vectors_for,
+    widths,
 };
 use anyhow::{Result, ensure};
 use kernels::{Elem, Variant};
@@ -47,23 +48,65 @@ pub(super) fn folded_ffn(bench: &mut Bench<'_>, variant: Variant, draw: Draw) ->
 /// Residual, what is added to it, and gammas that leave no product above 200.
 fn normed_operands(w: &Packed, kinds: [Kind; 2], values: &mut Values) -> [Vec<f32>; 3] {
     let [residual, delta] = kinds.map(|kind| values.activations(w.k, kind, 1.0));
-    let gamma = values.activations(w.k, Kind::Ordinary, 0.7);
     let sum = residual.iter().zip(&delta).map(|(a, b)| a + b);
     let sum: Vec<f32> = sum.map(|x| half::f16::from_f32(x).to_f32()).collect();
+    let gamma = gamma_for(w, &sum, 200.0, values);
+    [delta, residual, gamma]
+}
+
+/// Gammas of a norm of `sum` that leave no product above `most`.
+pub(super) fn gamma_for(w: &Packed, sum: &[f32], most: f64, values: &mut Values) -> Vec<f32> {
+    let gamma = values.activations(w.k, Kind::Ordinary, 0.7);
     let normed = |gamma: &[f32]| {
         let eps = model().rms_norm_eps;
-        let normed = rms_norm::compute(&widen(&sum), &widen(gamma), eps);
+        let normed = rms_norm::compute(&widen(sum), &widen(gamma), eps);
         normed.iter().map(|&y| y as f32).collect::<Vec<f32>>()
     };
     let before = normed(&gamma);
-    let after = fitted(w, before.clone(), 200.0);
+    let after = fitted(w, before.clone(), most);
     let factor = before
         .iter()
         .zip(&after)
         .find(|(before, _)| **before != 0.0);
     let factor = factor.map_or(1.0, |(before, after)| after / before);
-    let gamma = gamma.iter().map(|g| g * factor).collect();
-    [delta, residual, gamma]
+    gamma.iter().map(|g| g * factor).collect()
+}
+
+pub(super) fn fused_ffn_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let widths_f = || select(&[32_usize, 64, 96][..]);
+    let short = || select(&[0_usize, 1, 15, 17][..]);
+    draw.judge(
+        bench,
+        variant,
+        {
+            let products = products(variant, widths_f().prop_map(|f| 2 * f));
+            (products, short(), select(&Kind::ALL[..]))
+        },
+        |bench, variant, (case, short, kind)| {
+            let mut values = Values(case.seed);
+            let w = values.packed(format_of(variant), case.rows, case.k, case.weights);
+            let x = values.activations(w.k, *kind, 1.0);
+            let gamma = gamma_for(&w, &x, 200.0, &mut values);
+            bench.max_groups = case.max_groups;
+            let units = case.rows / 2 - short;
+            require(cases::fused_ffn_norm(
+                bench,
+                variant,
+                &w,
+                [&x, &gamma],
+                units,
+            ))
+        },
+    )
+}
+
+/// A row of more groups than a workgroup has invocations.
+pub(super) fn long_ffn_norm(bench: &mut Bench<'_>, variant: Variant, draw: Draw) -> Result<()> {
+    let mut values = Values(draw.seed);
+    let w = values.packed(format_of(variant), 2 * 32, LONG_ROW, WeightKind::Ordinary);
+    let x = values.activations(w.k, Kind::Ordinary, 1.0);
+    let gamma = gamma_for(&w, &x, 200.0, &mut values);
+    require(cases::fused_ffn_norm(bench, variant, &w, [&x, &gamma], 32))
 }
 
 pub(super) fn fused_ffn_prologue(

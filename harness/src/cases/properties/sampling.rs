@@ -24,6 +24,7 @@ pub(super) fn argmax_of(
 }
 
 fn of_every_kind(bench: &mut Bench<'_>, variant: Variant, seed: u64, vocab: usize) -> Result<()> {
+    let vocab = vocab.next_multiple_of(variant.k_step());
     let mut values = Values(seed);
     LOGITS.iter().try_for_each(|kind| {
         let logits = kind.of(&mut values, vocab);
