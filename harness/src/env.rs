@@ -118,7 +118,7 @@ pub fn environment() -> Environment {
         dirty: output("git", &["status", "--porcelain", "--untracked-files=no"])
             .is_none_or(|s| !s.is_empty()),
         toolchain: format!("rust {}", env!("CARGO_PKG_RUST_VERSION")),
-        runtime_checks: "wgpu defaults: bounds checks and loop bounding on; workgroup memory not \
+        runtime_checks: "bounds checks on, loop bounding off; workgroup memory not \
                          zeroed"
             .into(),
         governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -9,8 +9,8 @@
 use crate::{
     device::Gpu,
     engine::{
-        GUARD_BYTES, POISON, Pipeline, bytes_of, compile, floats, padded, read_guarded, texture,
-        with_guard,
+        GUARD_BYTES, Loops, POISON, Pipeline, bytes_of, compile, floats, padded, read_guarded,
+        texture, with_guard,
     },
 };
 use anyhow::{Context as _, Result, bail};
@@ -164,7 +164,7 @@ impl<'g> Runner<'g> {
             .entry((shader.variant, shader.sha256.clone()))
         {
             Entry::Occupied(made) => made.into_mut(),
-            Entry::Vacant(place) => place.insert(compile(gpu, shader)?),
+            Entry::Vacant(place) => place.insert(compile(gpu, shader, Loops::Bounded)?),
         };
         let (resources, encoder) = gpu.guarded(&id, || {
             let resources = operands

@@ -379,7 +379,6 @@ pub const FLAGS: &[Flag] = &[
         name: "dp4a",
         doc: "matrices of four bits multiply activations rounded to int8 in groups of 32, by \
               subgroup and four products at once (decode)",
-        excludes: &["rowwise"],
         needs: &["sg"],
         selects: |v| on_if(v.load == Load::Dp4a),
         lossy: true,
@@ -387,12 +386,13 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "dp4arows",
-        doc: "rows of a workgroup of dp4a: 8 or 32, which share the rounding of activations",
+        doc: "rows of a workgroup of dp4a, which share the rounding of activations: 8, 32, or by the \
+              matrix's rows, 32 from 8192 on",
         values: Values::Names(DP4A_ROWS),
         needs: &["dp4a"],
         default: |_| named(DP4A_ROWS, 0),
         selects: |v| {
-            let at = usize::from(v.rows_per_workgroup() > 8);
+            let at = if v.rows_per_workgroup() > 8 { 2 } else { 1 };
             (v.load == Load::Dp4a).then_some(named(DP4A_ROWS, at))
         },
         ..PLAIN
@@ -465,6 +465,7 @@ pub const FLAGS: &[Flag] = &[
         name: "fuseprologue",
         doc: "the norm before the feed-forward layer inside fused_ffn, made by every workgroup, and \
               both additions to the residual in the next norm (decode)",
+        excludes: &["fusenorm"],
         selects: |v| on_if(matches!(v.role, Role::FusedFfnPrologue | Role::Add3Norm)),
         ..PLAIN
     },
@@ -472,7 +473,7 @@ pub const FLAGS: &[Flag] = &[
         name: "kv8",
         doc: "keys and values cached as int8 codes with an f16 scale per head, by a quantise \
               dispatch per layer",
-        excludes: &["splitk", "fuseqk"],
+        excludes: &["splitk", "fuseqk", "fusenorm"],
         selects: |v| on_if(v.role == Role::QkvFusedScratch || v.is_of_int8()),
         lossy: true,
         ..PLAIN
@@ -494,8 +495,12 @@ const PRODUCTS: &[Role] = &[Role::Int4Matmul, Role::Int4MatmulMoe, Role::MoeRout
 const PROJECTIONS: &[Role] = &[Role::QkvFused, Role::QkvFusedScratch];
 /// Values of `matmul`.
 const MATMUL: &[&str] = &["scalar", "tiled", "tiled8"];
+/// Rows of a matrix from which on large tiles of `dp4a` fill a large GPU.
+const MANY_ROWS: usize = 8192;
 /// Values of `dp4arows`.
-const DP4A_ROWS: &[&str] = &["8", "32"];
+const DP4A_ROWS: &[&str] = &[AUTO, "8", "32"];
+/// The value of a flag that leaves the choice to the plan.
+const AUTO: &str = "auto";
 /// Values of `elem` and `logits`.
 const ELEMENTS: &[&str] = &["f16", "f32"];
 
@@ -588,6 +593,7 @@ impl Flag {
     pub fn takes(&self, variant: &Variant, value: Value) -> bool {
         (self.selects)(variant).is_none_or(|asked| match self.values {
             Values::Count(..) => asked.is_on() == value.is_on(),
+            Values::Names([AUTO, ..]) if !value.is_on() => true,
             Values::Switch | Values::Names(_) => asked == value,
         })
     }
@@ -756,6 +762,13 @@ impl Settings {
             .values
             .get(name)
             .unwrap_or_else(|| panic!("flag {name} is not in the table"))
+    }
+
+    /// Whether a form of `dp4a`, where nobody chose its rows of a workgroup, has those for a
+    /// matrix of `rows` rows.
+    pub fn takes_dp4a(&self, variant: &Variant, rows: usize) -> bool {
+        let fits = (rows >= MANY_ROWS) == (variant.rows_per_workgroup() > 8);
+        variant.load != Load::Dp4a || self.get("dp4arows").is_on() || fits
     }
 
     /// The type of activations.

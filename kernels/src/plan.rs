@@ -261,6 +261,36 @@ struct Builder<'a> {
     used: BTreeSet<&'static str>,
 }
 
+/// What a role reads row by row, as far as the choice of its form depends on it.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// Format of the matrix; `None` where there is none.
+    format: Option<QuantFormat>,
+    /// Elements of a row; 0 where the role has none.
+    k: usize,
+    /// Rows of the matrix.
+    rows: usize,
+}
+
+impl Row {
+    const fn of(w: &Matrix) -> Self {
+        Self {
+            format: Some(w.format),
+            k: w.k,
+            rows: w.rows,
+        }
+    }
+
+    /// Of no matrix.
+    const fn none(k: usize) -> Self {
+        Self {
+            format: None,
+            k,
+            rows: 0,
+        }
+    }
+}
+
 const fn act(activation: Activation) -> Buffer {
     Buffer::Activation(activation)
 }
@@ -433,20 +463,14 @@ impl Builder<'_> {
 
     /// The form of a role that reads no weights.
     fn base(&mut self, role: Role, label: &str) -> Result<Variant, PlanError> {
-        self.choose(role, None, 0, label)
+        self.choose(role, Row::none(0), label)
     }
 
     /// The last variant of a role in the table that every flag takes and that the
     /// format of its weights and K (for attention, the head dimension; 0 where the
     /// role has none) allow.
-    fn choose(
-        &mut self,
-        role: Role,
-        format: Option<QuantFormat>,
-        k: usize,
-        label: &str,
-    ) -> Result<Variant, PlanError> {
-        self.choose_for(role, format, k, Elem::F16, label)
+    fn choose(&mut self, role: Role, row: Row, label: &str) -> Result<Variant, PlanError> {
+        self.choose_for(role, row, Elem::F16, label)
     }
 
     /// [`Self::choose`] where the role's product, or its logits, are of this type or
@@ -454,8 +478,7 @@ impl Builder<'_> {
     fn choose_for(
         &mut self,
         role: Role,
-        format: Option<QuantFormat>,
-        k: usize,
+        Row { format, k, rows }: Row,
         out: Elem,
         label: &str,
     ) -> Result<Variant, PlanError> {
@@ -468,7 +491,8 @@ impl Builder<'_> {
         });
         let taken = |v: &&Variant| {
             let value = |flag: &Flag| self.settings.get(flag.name);
-            FLAGS.iter().all(|flag| flag.takes(v, value(flag)))
+            let flags = FLAGS.iter().all(|flag| flag.takes(v, value(flag)));
+            flags && self.settings.takes_dp4a(v, rows)
         };
         let mut reasons = Vec::new();
         for &variant in variants.filter(taken) {
@@ -530,7 +554,14 @@ impl Builder<'_> {
     fn embedding(&mut self) -> Result<(), PlanError> {
         let label = "embed";
         let w = self.matrix(None, Tensor::Embedding);
-        let variant = self.choose(Role::Embedding, Some(w.format), 0, label)?;
+        let variant = self.choose(
+            Role::Embedding,
+            Row {
+                k: 0,
+                ..Row::of(&w)
+            },
+            label,
+        )?;
         let groups = (self.tokens * self.spec.hidden_size).div_ceil(WIDE_THREADS);
         let most = self.features.max_storage_binding_bytes;
         for w in w.bindable(variant, most) {
@@ -678,7 +709,7 @@ impl Builder<'_> {
         };
         let w = self.matrix(layer, tensor);
         let out = output.elem(Elem::F16);
-        let variant = self.choose_for(Role::Int4Matmul, Some(w.format), w.k, out, &label)?;
+        let variant = self.choose_for(Role::Int4Matmul, Row::of(&w), out, &label)?;
         for w in w.bindable(variant, self.features.max_storage_binding_bytes) {
             let mut uniform = vec![
                 w.format.words_per_row(w.k) as u32,
@@ -714,7 +745,7 @@ impl Builder<'_> {
                 (Role::FusedFfnPrologue, vec![sum[0], sum[1], gamma])
             }
         };
-        let variant = self.choose(role, Some(w.format), w.k, &label)?;
+        let variant = self.choose(role, Row::of(&w), &label)?;
         let units = w.rows / 2;
         let mut uniform = vec![units as u32];
         self.push_tokens(variant, &mut uniform);

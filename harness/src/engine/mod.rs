@@ -24,7 +24,7 @@ pub use capture::{Captured, every};
 pub use memory::Memory;
 pub use prefill::{Prefill, Prefilled};
 pub use program::Program;
-pub(crate) use program::{Pipeline, compile};
+pub(crate) use program::{Loops, Pipeline, compile};
 pub use rotation::{Rotation, Turn};
 pub use texts::{Own, Texts};
 

@@ -67,7 +67,9 @@ impl Pipelines {
                 let key = (variant, shader.sha256.clone());
                 let pipeline = match self.compiled.borrow_mut().entry(key) {
                     Entry::Occupied(made) => made.get().clone(),
-                    Entry::Vacant(place) => place.insert(compile(gpu, &shader)?).clone(),
+                    Entry::Vacant(place) => {
+                        place.insert(compile(gpu, &shader, Loops::Trusted)?).clone()
+                    }
                 };
                 Ok(place.insert(pipeline))
             }
@@ -75,17 +77,36 @@ impl Pipelines {
     }
 }
 
-/// Compiles a rendered kernel.
-pub(crate) fn compile(gpu: &Gpu, shader: &Shader) -> Result<Pipeline> {
+/// Whether a kernel's loops are taken to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loops {
+    /// They are counted, and left after a very long time: texts with planted faults.
+    Bounded,
+    /// They are not: kernels that are timed. Counting costs two additions and a
+    /// comparison in every iteration and keeps drivers from unrolling.
+    Trusted,
+}
+
+/// Compiles a rendered kernel. Bounds of buffers and arrays are checked in any case.
+pub(crate) fn compile(gpu: &Gpu, shader: &Shader, loops: Loops) -> Result<Pipeline> {
     let label = shader.variant.id();
     gpu.guarded(&format!("compiling {label}"), || {
         let layout = bind_group_layout(gpu, shader.variant);
-        let module = gpu
-            .device
-            .create_shader_module(wgpu::ShaderModuleDescriptor {
-                label: Some(&label),
-                source: wgpu::ShaderSource::Wgsl(shader.wgsl.as_str().into()),
-            });
+        let text = wgpu::ShaderModuleDescriptor {
+            label: Some(&label),
+            source: wgpu::ShaderSource::Wgsl(shader.wgsl.as_str().into()),
+        };
+        let checks = wgpu::ShaderRuntimeChecks {
+            force_loop_bounding: loops == Loops::Bounded,
+            ..wgpu::ShaderRuntimeChecks::checked()
+        };
+        #[expect(
+            unsafe_code,
+            reason = "every check but that of endless loops is on, and every loop of a kernel \
+                      counts up to a bound that its dispatch fixes"
+        )]
+        // SAFETY: as the reason says, no kernel of a plan has an endless loop.
+        let module = unsafe { gpu.device.create_shader_module_trusted(text, checks) };
         let pipeline_layout = gpu
             .device
             .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {

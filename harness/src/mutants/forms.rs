@@ -5,7 +5,8 @@ use kernels::{
     variants::{Batch, Form, Load, Reduce, Tile},
 };
 
-/// The forms of some roles; of an axis that nothing is asked of, every value.
+/// The forms of some roles; of an axis that nothing is asked of, every value, but for loads
+/// whose texts have nothing in common with the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Forms {
     roles: &'static [Role],
@@ -54,7 +55,17 @@ impl Forms {
         fn asked<T: PartialEq>(values: &[T], value: &T) -> bool {
             values.is_empty() || values.contains(value)
         }
+        // Integer products, and attention and argmax that load wide by subgroup, share no
+        // text with the others: they are asked for by their load.
+        let wide = form.reduce == Reduce::Subgroup && form.load == Load::Vec4;
+        let alone = matches!(
+            form.role,
+            Role::Attention | Role::AttentionSplitk | Role::Argmax
+        );
+        let apart = form.load == Load::Dp4a || (wide && alone);
+        let apart = apart && !self.load.contains(&form.load);
         self.roles.contains(&form.role)
+            && !apart
             && asked(self.reduce, &form.reduce)
             && asked(self.load, &form.load)
             && asked(self.tile, &form.tile)
@@ -184,6 +195,34 @@ pub(super) const ROW_BATCHED_MM: &[Forms] = &[BATCHED_PRODUCT.by(ROW)];
 pub(super) const TREE_BATCHED_FFN: &[Forms] = &[BATCHED_FEED_FORWARD.by(TREE)];
 pub(super) const ROW_BATCHED_FFN: &[Forms] = &[BATCHED_FEED_FORWARD.by(ROW)];
 pub(super) const FOUR: &[Forms] = &[PRODUCT.batched(Batch::Four)];
+
+// integer products
+const DP4A_LOAD: &[Load] = &[Load::Dp4a];
+const DP4A_ROLES: &[Role] = &[
+    Role::Int4Matmul,
+    Role::Int4MatmulAdd,
+    Role::QkvFused,
+    Role::QkvFusedScratch,
+    Role::QkvFusedNorm,
+    Role::FusedFfn,
+    Role::FusedFfnNorm,
+];
+pub(super) const DP4A: &[Forms] = &[of(DP4A_ROLES).loading(DP4A_LOAD)];
+pub(super) const DP4A_32: &[Forms] = &[of(DP4A_ROLES)
+    .loading(DP4A_LOAD)
+    .tiled(&[Tile::Sixteen, Tile::ThirtyTwo])];
+pub(super) const DP4A_ADD: &[Forms] = &[of(&[Role::Int4MatmulAdd]).loading(DP4A_LOAD)];
+pub(super) const DP4A_FFN: &[Forms] =
+    &[of(&[Role::FusedFfn, Role::FusedFfnNorm]).loading(DP4A_LOAD)];
+pub(super) const DP4A_NORM: &[Forms] =
+    &[of(&[Role::QkvFusedNorm, Role::FusedFfnNorm]).loading(DP4A_LOAD)];
+
+// attention and argmax that load wide
+const WIDE_LOAD: &[Load] = &[Load::Vec4];
+pub(super) const WIDE_ATT: &[Forms] = &[of(&[Role::Attention, Role::AttentionSplitk])
+    .by(SUBGROUP)
+    .loading(WIDE_LOAD)];
+pub(super) const WIDE_ARGMAX: &[Forms] = &[of(&[Role::Argmax]).by(SUBGROUP).loading(WIDE_LOAD)];
 
 // attention
 pub(super) const ATT: &[Forms] = &[ATTENTION];

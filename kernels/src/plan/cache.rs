@@ -1,6 +1,6 @@
 //! The part of a plan that stores keys and values and reads them again.
 
-use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
+use super::{Activation, Buffer, Builder, Dispatch, PlanError, Row, State, act, state};
 use crate::{kv::KvFormat, models::Tensor, role::Role, variants::WIDE_THREADS};
 
 impl Builder<'_> {
@@ -17,7 +17,7 @@ impl Builder<'_> {
                 vec![act(Activation::K), act(Activation::V)],
             ),
         };
-        let variant = self.choose(role, Some(w.format), w.k, &label)?;
+        let variant = self.choose(role, Row::of(&w), &label)?;
         let mut buffers = vec![act(Activation::Q)];
         buffers.extend(stored);
         buffers.extend([act(Activation::Normed), w.scales, w.words]);
@@ -115,7 +115,7 @@ impl Builder<'_> {
         buffers.extend(cached);
         buffers.extend([state(State::LengthInfo), act(out)]);
         let label = format!("layers.{layer}.attention");
-        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, Row::none(self.spec.head_dim), &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,

@@ -1,6 +1,6 @@
 //! Chunks of a prompt, and what the dispatches of several tokens add to the plan.
 
-use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
+use super::{Activation, Buffer, Builder, Dispatch, PlanError, Row, State, act, state};
 use crate::{
     kv::KvFormat,
     models::Tensor,
@@ -93,7 +93,7 @@ impl Builder<'_> {
                 vec![Buffer::KvCodes { layer }, Buffer::KvScales { layer }],
             ),
         };
-        let variant = self.choose(role, None, self.spec.head_dim, &label)?;
+        let variant = self.choose(role, Row::none(self.spec.head_dim), &label)?;
         let scale = (self.spec.attention_scale() as f32).to_bits();
         let mut buffers = vec![act(Activation::Q), state(State::PageValues)];
         buffers.extend(cached);

@@ -1,7 +1,7 @@
 //! The part of a plan that is a mixture of experts, in seven dispatches: the index of
 //! a token's expert is z of the grid, its token y.
 
-use super::{Activation, Builder, Dispatch, PlanError, act};
+use super::{Activation, Builder, Dispatch, PlanError, Row, act};
 use crate::{
     models::{Experts, Tensor},
     role::Role,
@@ -65,7 +65,7 @@ impl Builder<'_> {
     fn router_logits(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.router");
         let w = self.matrix(Some(layer), Tensor::Router);
-        let variant = self.choose(Role::MoeRouterLogits, Some(w.format), w.k, &label)?;
+        let variant = self.choose(Role::MoeRouterLogits, Row::of(&w), &label)?;
         let groups = w.rows.div_ceil(variant.outputs_per_workgroup());
         let buffers = [Activation::RouterLogits, Activation::Normed].map(act);
         self.dispatches.push(Dispatch {
@@ -120,7 +120,7 @@ impl Builder<'_> {
         let experts = self.spec.experts.expect("the layer has experts");
         let (slots, stack) = (experts.slots(), experts.stack());
         let w = self.matrix(Some(layer), tensor);
-        let variant = self.choose(Role::Int4MatmulMoe, Some(w.format), w.k, &label)?;
+        let variant = self.choose(Role::Int4MatmulMoe, Row::of(&w), &label)?;
         let rows = w.rows / stack;
         let groups = rows.div_ceil(variant.outputs_per_workgroup());
         // Which experts a token takes is not known yet; never more than there are.

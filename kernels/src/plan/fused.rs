@@ -2,7 +2,7 @@
 //! additions to the residual inside those before.
 
 use super::{
-    Builder, PlanError, act,
+    Builder, PlanError, Row, act,
     dispatch::{Activation, Buffer, Dispatch, State},
     state,
 };
@@ -68,7 +68,7 @@ impl Builder<'_> {
     fn qkv_fused_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.qkv");
         let w = self.matrix(Some(layer), Tensor::Qkv);
-        let variant = self.choose(Role::QkvFusedNorm, Some(w.format), w.k, &label)?;
+        let variant = self.choose(Role::QkvFusedNorm, Row::of(&w), &label)?;
         let pairs = w.rows / 2;
         let buffers = vec![
             act(Activation::Q),
@@ -95,7 +95,7 @@ impl Builder<'_> {
     fn fused_ffn_norm(&mut self, layer: usize) -> Result<(), PlanError> {
         let label = format!("layers.{layer}.ffn");
         let w = self.matrix(Some(layer), Tensor::GateUp);
-        let variant = self.choose(Role::FusedFfnNorm, Some(w.format), w.k, &label)?;
+        let variant = self.choose(Role::FusedFfnNorm, Row::of(&w), &label)?;
         let units = w.rows / 2;
         let buffers = vec![
             act(Activation::Ffn),
@@ -125,7 +125,7 @@ impl Builder<'_> {
         let site = if tensor == Tensor::O { "o" } else { "down" };
         let label = format!("layers.{layer}.{site}");
         let w = self.matrix(Some(layer), tensor);
-        let variant = self.choose(Role::Int4MatmulAdd, Some(w.format), w.k, &label)?;
+        let variant = self.choose(Role::Int4MatmulAdd, Row::of(&w), &label)?;
         self.dispatches.push(Dispatch {
             label,
             variant,

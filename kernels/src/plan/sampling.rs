@@ -1,6 +1,6 @@
 //! The part of a plan that makes the next token of the logits.
 
-use super::{Activation, Builder, Dispatch, PlanError, State, act, state};
+use super::{Activation, Builder, Dispatch, PlanError, Row, State, act, state};
 use crate::{
     quant::Elem,
     role::Role,
@@ -21,8 +21,7 @@ impl Builder<'_> {
         let logits = self.logits();
         let variant = self.choose_for(
             Role::Argmax,
-            None,
-            self.spec.vocab_size,
+            Row::none(self.spec.vocab_size),
             logits.elem(Elem::F16),
             label,
         )?;
@@ -41,7 +40,7 @@ impl Builder<'_> {
         let logits = self.logits();
         let out = logits.elem(Elem::F16);
         let label = "sample_reduce";
-        let variant = self.choose_for(Role::SampleReduce, None, 0, out, label)?;
+        let variant = self.choose_for(Role::SampleReduce, Row::none(0), out, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,
@@ -51,7 +50,7 @@ impl Builder<'_> {
             weight_bytes: 0,
         });
         let label = "sample_select";
-        let variant = self.choose_for(Role::SampleSelect, None, 0, out, label)?;
+        let variant = self.choose_for(Role::SampleSelect, Row::none(0), out, label)?;
         self.dispatches.push(Dispatch {
             label: label.into(),
             variant,

@@ -275,19 +275,56 @@ fn flags_select_the_published_forms() {
     };
     assert_eq!(
         roles(&[]),
-        ["argmax_sg", "attention_splitk_sg"],
+        ["argmax_sg_vec4", "attention_splitk_sg_vec4"],
         "by default"
     );
     assert_eq!(
         roles(&["sgattn=0"]),
-        ["argmax_sg", "attention_splitk"],
+        ["argmax_sg_vec4", "attention_splitk"],
         "sgattn"
     );
     assert_eq!(
         roles(&["sgargmax=0"]),
-        ["argmax", "attention_splitk_sg"],
+        ["argmax", "attention_splitk_sg_vec4"],
         "sgargmax"
     );
+    assert_eq!(
+        roles(&["vec4attn=0", "vec4argmax=0"]),
+        ["argmax_sg", "attention_splitk_sg"],
+        "one load at a time"
+    );
+    // 8192 rows and more take the large tile.
+    let dp4a = [
+        "embedding",
+        "qkv_fused_dp4a32",
+        "int4_matmul_dp4a8",
+        "fused_ffn_dp4a32",
+        "int4_matmul_dp4a32",
+    ];
+    let found = phi3(&["dp4a=1"]);
+    let all = dp4a.iter().all(|id| found.iter().any(|f| f == id));
+    assert!(all, "{found:?}");
+    let found = phi3(&["dp4a=1", "dp4arows=8"]);
+    assert!(found.iter().all(|id| !id.contains("dp4a32")), "{found:?}");
+}
+
+/// Five dispatches a layer, and who cannot have them.
+#[test]
+fn norms_are_fused_where_nothing_stands_between() {
+    let choices = ["dp4a=1", "fusenorm=1", "splitk=0"];
+    let found = plan("phi3-mini", &choices, &Features::PUBLISHED).expect("a plan");
+    let totals = found.totals();
+    assert_eq!(totals.dispatches_per_token, 5 * 32 + 4, "five a layer");
+    let of = |role: &str| totals.by_role.get(role).copied().unwrap_or(0);
+    assert_eq!(of("int4_matmul_add"), 64, "o and down");
+    assert_eq!(of("add_norm"), 0, "no norm of its own");
+    for (model, why) in [
+        ("qwen3-4b", "a norm or a gate of heads"),
+        ("qwen36-35b-a3b", "a norm or a gate of heads"),
+    ] {
+        let error = plan(model, &choices, &Features::PUBLISHED).expect_err("refused");
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 /// Forms of Phi-3's size in a format, and its 4-bit affine words.

@@ -12,8 +12,8 @@ pub fn compute(w: Matrix<'_>, normed: Normed<'_>) -> Vec<f64> {
     fused_ffn::compute(w, &normed.compute())
 }
 
-/// The faithful outputs with limits: those of `fused_ffn` over a norm that is rounded as
-/// it is stored ([`rms_norm::stored`]); `squares` is how the kernel adds its squares.
+/// [`compute`] with limits: those of `fused_ffn` over a norm that stays in f32
+/// ([`rms_norm::in_f32`]); `squares` is how the kernel adds its squares.
 ///
 /// # Panics
 /// As [`compute`].
@@ -24,6 +24,6 @@ pub fn expected(
     products: Accumulation,
     store: Store,
 ) -> Expected {
-    let x = rms_norm::stored(&normed.compute(), squares, store);
+    let x = rms_norm::in_f32(normed.compute(), squares);
     fused_ffn::expected_of(w, &x, products, store)
 }

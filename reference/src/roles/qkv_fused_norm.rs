@@ -39,8 +39,8 @@ pub fn compute(
     qkv_fused::compute(w, &normed.compute(), shape, rope, position)
 }
 
-/// The faithful outputs with limits: those of `qkv_fused` over a norm that is rounded as
-/// it is stored ([`rms_norm::stored`]); `squares` is how the kernel adds its squares.
+/// [`compute`] with limits: those of `qkv_fused` over a norm that stays in f32
+/// ([`rms_norm::in_f32`]); `squares` is how the kernel adds its squares.
 ///
 /// # Panics
 /// As [`compute`].
@@ -53,6 +53,6 @@ pub fn expected(
     squares: Accumulation,
     form: QkvForm,
 ) -> Qkv<Expected> {
-    let x = rms_norm::stored(&normed.compute(), squares, form.store);
+    let x = rms_norm::in_f32(normed.compute(), squares);
     qkv_fused::expected_of(w, &x, shape, rope, position, form)
 }

@@ -25,6 +25,16 @@ pub fn expected(x: &[f64], gamma: &[f64], eps: f64, sum: Accumulation, store: St
     store.expected(value, &errors)
 }
 
+/// A norm in f32 that is not stored, with its error ([`bounds::rms_norm_relative`]).
+pub fn in_f32(normed: Vec<f64>, sum: Accumulation) -> Expected {
+    let relative = bounds::rms_norm_relative(sum);
+    let limit = normed.iter().map(|y| relative * y.abs()).collect();
+    Expected {
+        value: normed,
+        limit,
+    }
+}
+
 /// A norm as it is stored and read back: each element is rounded as the truth is, or to a
 /// neighbour that lies between it and the truth's error in f32
 /// ([`bounds::rms_norm_relative`], [`Store::stored`]).
