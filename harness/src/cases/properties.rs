@@ -147,6 +147,9 @@ pub(crate) const PROPERTIES: &[Property] = &[
     fixed("every_score", Role::Attention, every_score),
     drawn(Role::Attention, attention),
     fixed("page_order", Role::AttentionSplitk, page_order),
+    fixed("context_2048", Role::AttentionSplitk, |b, v, d| {
+        long_context(b, v, d, 128)
+    }),
     fixed("every_score", Role::AttentionSplitk, every_score),
     drawn(Role::AttentionSplitk, attention_splitk),
     fixed("parts_alone", Role::AttentionSplitk, parts_alone),

@@ -211,6 +211,9 @@ pub(super) const DP4A: &[Forms] = &[of(DP4A_ROLES).loading(DP4A_LOAD)];
 pub(super) const DP4A_32: &[Forms] = &[of(DP4A_ROLES)
     .loading(DP4A_LOAD)
     .tiled(&[Tile::Sixteen, Tile::ThirtyTwo])];
+/// Those whose outputs need not fill a workgroup, and that read nothing at their places.
+pub(super) const DP4A_ENDS: &[Forms] =
+    &[of(&[Role::Int4Matmul, Role::FusedFfn, Role::FusedFfnNorm]).loading(DP4A_LOAD)];
 pub(super) const DP4A_ADD: &[Forms] = &[of(&[Role::Int4MatmulAdd]).loading(DP4A_LOAD)];
 pub(super) const DP4A_FFN: &[Forms] =
     &[of(&[Role::FusedFfn, Role::FusedFfnNorm]).loading(DP4A_LOAD)];

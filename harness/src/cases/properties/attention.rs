@@ -467,5 +467,9 @@ pub(super) fn long_context(
         // every f32, so that it may not be formed from any maximum but the true one.
         *k *= 16.0;
     }
+    if variant.role == Role::AttentionSplitk {
+        let judged = cases::attention_splitk(bench, variant, &case.spec, &attended, 2);
+        return require(judged);
+    }
     require(cases::attention(bench, variant, &case.spec, &attended))
 }
