@@ -1,3 +1,4 @@
+//! The target `mlx` for cargo-fuzz.
 #![no_main]
 #![allow(dead_code, reason = "each program runs one target")]
 
