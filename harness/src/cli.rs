@@ -22,7 +22,10 @@ use clap::{
     Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use reference::folder::Verify;
+use reference::{
+    fetch::{self, Download, Form, Probe},
+    folder::Verify,
+};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -68,7 +71,7 @@ enum Command {
     Report(records::ReportArgs),
     /// Print adapters, features and limits, and what can be done here
     Doctor(DoctorArgs),
-    /// Fetch a model's weights into the cache, verified
+    /// Fetch a model's published weights into the cache, verified; what was stopped goes on
     Fetch(FetchArgs),
     /// Quantise a GGUF file, or a Hugging Face folder, to a checkpoint folder with its
     /// tokenizer
@@ -86,7 +89,7 @@ struct ModelArgs {
     #[arg(long)]
     model: Option<String>,
     /// `gguf`, `synthetic`, a GGUF file or the folder of an MLC or MLX checkpoint;
-    /// by default the model's own file, or synthetic weights where it cannot be had
+    /// by default those that `fetch` has of the model, or synthetic weights
     #[arg(long)]
     weights: Option<String>,
     /// How often the shards of an MLC checkpoint are compared with their md5
@@ -398,15 +401,16 @@ fn run_doctor(args: &DoctorArgs) -> Result<u8> {
              mesa-vulkan-drivers libvulkan1\n",
         );
     }
-    let model = match reference::fetch::probe(DEFAULT_MODEL, &env::sources())? {
-        reference::fetch::Probe::Ready(source) => match source {
-            reference::fetch::Source::Cache => "the cache",
-            reference::fetch::Source::HubCache => "a hub cache",
-            reference::fetch::Source::Hub => "the hub",
-            reference::fetch::Source::Pip => "pip",
+    let model = match fetch::probe(DEFAULT_MODEL, &env::sources())? {
+        Probe::Ready(source) => match source {
+            fetch::Source::Cache => "the cache",
+            fetch::Source::Leftover => "another program's cache",
+            fetch::Source::Hub => "the hub",
+            fetch::Source::Pip => "pip",
         }
         .to_owned(),
-        reference::fetch::Probe::NeedsPip => "needs python3-pip".into(),
+        Probe::NeedsPip => "needs python3-pip".into(),
+        Probe::Unavailable => "nowhere".into(),
     };
     text.push_str(&format!("{DEFAULT_MODEL}: from {model}\n"));
     let tint = match Tint::find(&env::cache_dir()) {
@@ -428,10 +432,12 @@ const fn yes(value: bool) -> &'static str {
 
 fn run_fetch(args: &FetchArgs) -> Result<u8> {
     if args.probe {
-        let needs_pip = matches!(
-            models::find(&args.model).map(|m| reference::fetch::probe(&m.id, &env::sources())),
-            Ok(Ok(reference::fetch::Probe::NeedsPip))
-        );
+        let needs_pip = |download: &Download| {
+            // Of a folder no pip has anything, so nothing is asked.
+            matches!(download.form, Form::File(_))
+                && fetch::probe_download(download, &env::sources()) == Probe::NeedsPip
+        };
+        let needs_pip = fetch::download_of(&args.model).is_ok_and(needs_pip);
         return Ok(if needs_pip { 5 } else { 0 });
     }
     let spec = models::find(&args.model)?;

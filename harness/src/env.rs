@@ -44,19 +44,24 @@ pub fn cache_dir() -> PathBuf {
     if let Some(dir) = var("ZEROTVM_CACHE") {
         return dir.into();
     }
-    let home = || {
-        var("HOME")
-            .or_else(|| var("USERPROFILE"))
-            .map(PathBuf::from)
-    };
     let base = match std::env::consts::OS {
         "windows" => var("LOCALAPPDATA").map(PathBuf::from),
         "macos" => home().map(|h| h.join("Library/Caches")),
-        _ => var("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| home().map(|h| h.join(".cache"))),
+        _ => dot_cache(),
     };
     base.unwrap_or_else(std::env::temp_dir).join("zerotvm")
+}
+
+fn home() -> Option<PathBuf> {
+    var("HOME")
+        .or_else(|| var("USERPROFILE"))
+        .map(PathBuf::from)
+}
+
+/// Where Python programs have their caches, on every system.
+fn dot_cache() -> Option<PathBuf> {
+    let named = var("XDG_CACHE_HOME").map(PathBuf::from);
+    named.or_else(|| home().map(|h| h.join(".cache")))
 }
 
 /// The folder of golden data, where `ZEROTVM_GOLDEN` names one.
@@ -68,12 +73,20 @@ pub fn golden_dir() -> Option<PathBuf> {
 pub fn sources() -> Sources {
     let hub = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| {
         let home = var("HF_HOME").map(PathBuf::from);
-        let home =
-            home.or_else(|| var("HOME").map(|h| PathBuf::from(h).join(".cache/huggingface")));
+        let home = home.or_else(|| dot_cache().map(|c| c.join("huggingface")));
         home.map(|h| h.join("hub"))
     });
+    let mlc = var("MLC_LLM_HOME").map(PathBuf::from).or_else(|| {
+        let base = match std::env::consts::OS {
+            "windows" => var("LOCALAPPDATA").map(PathBuf::from),
+            _ => dot_cache(),
+        };
+        base.map(|b| b.join("mlc_llm"))
+    });
+    let mlc = mlc.map(|home| home.join("model_weights/hf"));
     Sources {
         hub_cache_dirs: hub.into_iter().collect(),
+        mlc_cache_dirs: mlc.into_iter().collect(),
         hub_endpoint: var("HF_ENDPOINT"),
         token: var("HF_TOKEN"),
         offline: var("HF_HUB_OFFLINE").is_some_and(|v| v != "0"),

@@ -2,7 +2,7 @@
 
 use crate::env;
 use anyhow::{Context as _, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use kernels::{ModelSpec, models};
 use reference::{
     Checkpoint,
@@ -28,19 +28,26 @@ pub struct Prompt {
     pub ids: Vec<u32>,
 }
 
-/// Progress of a download on standard error.
+/// Progress of a download on standard error: a bar, or lines where no terminal is there.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    /// Tenths of a step that were told in lines.
+    tenths: u64,
+}
+
+/// A step of fewer bytes is over before a line about it is read.
+const LONG_STEP_BYTES: u64 = 200 << 20;
 
 impl Default for Bar {
     fn default() -> Self {
         let bar = ProgressBar::no_length();
-        if let Ok(style) =
-            ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}")
-        {
+        if let Ok(style) = ProgressStyle::with_template(
+            "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        ) {
             bar.set_style(style);
         }
-        Self(bar)
+        Self { bar, tenths: 0 }
     }
 }
 
@@ -56,28 +63,62 @@ pub fn counting(what: &str) -> ProgressBar {
 
 impl fetch::Progress for Bar {
     fn phase(&mut self, text: &str) {
-        self.0.set_message(text.to_owned());
+        self.tenths = 0;
+        self.bar.set_message(text.to_owned());
+        if self.bar.is_hidden() {
+            eprintln!("{text}");
+        }
     }
 
     fn bytes(&mut self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        let tenths = (done * 10).checked_div(total).unwrap_or(0);
+        if self.bar.is_hidden() && total >= LONG_STEP_BYTES && tenths > self.tenths {
+            self.tenths = tenths;
+            eprintln!("{} % of {}", tenths * 10, HumanBytes(total));
+        }
     }
 }
 
-/// Fetches the registered file of a model.
+/// Fetches the published weights of a model: a file, or a checkpoint folder.
 ///
 /// # Errors
 /// Every source that was tried and why it failed.
 pub fn fetch(model: &str) -> Result<PathBuf> {
-    let mut bar = Bar::default();
-    let path = fetch::fetch(model, &env::sources(), &mut bar)?;
-    bar.0.finish_and_clear();
-    Ok(path)
+    with_bar(|bar| fetch::fetch(model, &env::sources(), bar))
 }
 
-/// Loads the weights that a command asks for: `None` the model's own file where
-/// it can be had and synthetic weights otherwise, `gguf`, `synthetic`, or a path.
+/// The published weights of a model that a command runs unless it is told others. A
+/// file is fetched where needed; a folder, of gigabytes, must be in a cache. `weights`
+/// may say `gguf`: then they must be a file.
+///
+/// # Errors
+/// Why they cannot be had, and what would help.
+pub fn published(model: &str, weights: Option<&str>) -> Result<PathBuf> {
+    let download = fetch::download_of(model)?;
+    match (download.form, weights) {
+        (fetch::Form::File(_), _) => fetch(model),
+        (fetch::Form::Folder, None) => {
+            with_bar(|bar| fetch::cached_download(download, &env::sources(), bar))
+        }
+        (fetch::Form::Folder, Some(weights)) => bail!(
+            "--weights {weights}: {} is published as the folder {}; leave --weights out",
+            download.model,
+            download.repo
+        ),
+    }
+}
+
+fn with_bar(fetch: impl FnOnce(&mut Bar) -> Result<PathBuf, fetch::FetchError>) -> Result<PathBuf> {
+    let mut bar = Bar::default();
+    let path = fetch(&mut bar);
+    bar.bar.finish_and_clear();
+    Ok(path?)
+}
+
+/// Loads the weights that a command asks for: `None` those of [`published`] where
+/// they can be had and synthetic ones otherwise, `gguf`, `synthetic`, or a path.
 /// Shards are hashed once.
 ///
 /// # Errors
@@ -98,48 +139,68 @@ pub fn load_with(
     verify: Verify,
     layers: Option<usize>,
 ) -> Result<Checkpoint> {
-    let silent = |_: u64, _: u64| {};
     let find = || -> Result<ModelSpec> {
         let spec = models::find(model)?;
         Ok(layers.map_or_else(|| spec.clone(), |layers| spec.truncated(layers)))
     };
     let loaded: Checkpoint = match weights {
-        None | Some("gguf") => {
-            let spec = find()?;
-            match fetch(&spec.id) {
-                Ok(path) => gguf::load(&path, &silent)?,
-                Err(error) if weights.is_some() => return Err(error),
-                Err(error) => {
-                    eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
-                    synthetic(&spec, seed)?
-                }
+        None | Some("gguf") => match published(model, weights) {
+            Ok(path) => open_published(model, &path, verify)?,
+            Err(error) if weights.is_some() => return Err(error),
+            Err(error) => {
+                let spec = find()?;
+                eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
+                synthetic(&spec, seed)?
             }
-        }
+        },
         Some("synthetic") => synthetic(&find()?, seed)?,
-        Some(path) => {
-            let path = Path::new(path);
-            if path.is_dir() {
-                let stamps = env::cache_dir().join("verified");
-                let verification = Verification {
-                    verify,
-                    stamps: Some(&stamps),
-                };
-                folder::read_with(path, verification, &silent)?
-            } else if path.is_file() {
-                gguf::load(path, &silent)?
-            } else {
-                bail!(
-                    "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
-                     file or the folder of an MLC or MLX checkpoint",
-                    path.display()
-                )
-            }
-        }
+        Some(path) => open(Path::new(path), verify)?,
     };
     match layers {
         None => Ok(loaded),
         Some(layers) => Ok(loaded.truncated(layers)?),
     }
+}
+
+/// Loads a GGUF file or a checkpoint folder.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn open(path: &Path, verify: Verify) -> Result<Checkpoint> {
+    let silent = |_: u64, _: u64| {};
+    if path.is_dir() {
+        let stamps = env::cache_dir().join("verified");
+        let verification = Verification {
+            verify,
+            stamps: Some(&stamps),
+        };
+        Ok(folder::read_with(path, verification, &silent)?)
+    } else if path.is_file() {
+        Ok(gguf::load(path, &silent)?)
+    } else {
+        bail!(
+            "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
+             file or the folder of an MLC or MLX checkpoint",
+            path.display()
+        )
+    }
+}
+
+/// The same of [`published`] weights, which must be those of the model.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn open_published(model: &str, path: &Path, verify: Verify) -> Result<Checkpoint> {
+    let weights = open(path, verify)?;
+    let (expected, found) = (models::find(model)?.id, &weights.spec().id);
+    if *found != expected {
+        let path = path.display();
+        bail!(
+            "{path}: expected the weights of {expected}, found those of {found}; run them with \
+             --weights {path}"
+        );
+    }
+    Ok(weights)
 }
 
 /// The model of an id or published name, or the one that a configuration describes: a

@@ -12,6 +12,8 @@ fn zerotvm(folder: &Path, args: &[&str]) -> Command {
         .current_dir(folder)
         .env("ZEROTVM_CACHE", folder)
         .env("HF_HUB_OFFLINE", "1")
+        .env("HF_HUB_CACHE", folder)
+        .env("MLC_LLM_HOME", folder)
         .stdin(Stdio::null());
     command
 }
@@ -115,7 +117,14 @@ fn bad_input_is_explained_with_status_2() {
         ("ab --flag splitk --budget -1", "--budget -1"),
         ("ab --flag splitk --margin nan", "--margin NaN"),
         ("fetch nonsense", "unknown model `nonsense`"),
-        ("fetch phi3-mini", "models that can: smollm2-135m"),
+        (
+            "ab --flag splitk --model phi3-mini --weights gguf",
+            "published as the folder mlc-ai/Phi-3-mini",
+        ),
+        (
+            "generate --prompt x --model phi3-mini",
+            "run: cargo xtask fetch phi3-mini",
+        ),
         ("convert none.gguf out", "none.gguf"),
         ("convert not.gguf out", "expected GGUF, found \"GGML\""),
         ("report", "measure first"),

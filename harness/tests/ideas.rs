@@ -123,7 +123,7 @@ const IDEAS: &[Idea] = &[
         Test("kernels/src/plan/tests.rs", "rows_fold_into_z_past_the_limit"), Test("harness/src/kernel.rs", "limits_are_checked_before_anything_is_encoded"),
     ]),
     idea("mixed_manifest", "zero-tvm", "a manifest and shards of two versions", &[
-        Test("reference/tests/mlc.rs", "damaged_shards_are_refused"), Test("reference/tests/mlc.rs", "damaged_indexes_are_refused"),
+        Test("reference/tests/mlc.rs", "damaged_shards_are_refused"), Test("reference/tests/mlc.rs", "damaged_indexes_are_refused"), Test("reference/tests/fetch_folder.rs", "an_index_is_held_to_its_folder_and_its_hub"),
     ]),
     idea("empty_cached_file", "zero-tvm", "a cached file of no bytes is taken for whole", &[
         Test("reference/tests/fetch.rs", "a_wrong_part_is_dropped_and_fetched_anew"), Test("reference/tests/fetch.rs", "wrong_content_is_refused_and_removed"),

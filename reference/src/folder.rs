@@ -7,6 +7,7 @@ mod verify;
 pub use verify::{Verification, Verify};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
+use crate::tensors::{self, Tensors};
 use crate::{mlc, mlx};
 use fields::Fields;
 use kernels::models::ModelSpec;
@@ -15,6 +16,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// A file of weights, as an index names it.
+pub(crate) struct Shard {
+    pub(crate) name: String,
+    /// Its size, where the index states it.
+    pub(crate) bytes: Option<u64>,
+    /// Its sum, where the index states it.
+    pub(crate) md5: Option<String>,
+}
 
 /// A folder that is not a whole checkpoint.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +128,15 @@ pub enum FolderError {
     },
 }
 
+/// Whether an index may name a file so: beside itself, not outside its folder.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && name != "."
+        && name != ".."
+        && !name.contains(['/', '\\', ':', '\0'])
+}
+
 /// Advice where a file is damaged.
 pub(crate) const FETCH_AGAIN: &str = "; fetch the folder again";
 /// Advice where files contradict each other.
@@ -174,6 +193,32 @@ pub fn read_with(
         Err(FolderError::NoCheckpoint {
             dir: dir.to_owned(),
         })
+    }
+}
+
+/// The files of weights that the index of a folder names, which need not be there. An
+/// index that names the model's parameters is compared with the configuration first.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub(crate) fn shards(dir: &Path) -> Result<Vec<Shard>, FolderError> {
+    if dir.join(mlc::CONFIG).exists() {
+        mlc::shards(dir)
+    } else {
+        tensors::shards(dir)
+    }
+}
+
+/// Refuses a folder whose files of weights are not all there, or are of other sizes than
+/// index or headers say. No weight is read.
+///
+/// # Errors
+/// [`FolderError`], naming file and field.
+pub(crate) fn require_shards(dir: &Path) -> Result<(), FolderError> {
+    if dir.join(mlc::CONFIG).exists() {
+        mlc::require_shards(dir)
+    } else {
+        Tensors::open(dir).map(drop)
     }
 }
 

@@ -14,13 +14,14 @@ mod write;
 pub use write::write;
 pub(crate) use write::{write_files, write_layers, write_scaling};
 
-use crate::checkpoint::{self, Checkpoint, Container, Progress, Provenance};
+use crate::checkpoint::{self, Checkpoint, Container, Key, Progress, Provenance};
 use crate::folder::{
-    self, FolderError, VERSIONS_DIFFER, Verification, field, fields::Fields, origin, read_json,
+    self, FolderError, Shard, VERSIONS_DIFFER, Verification, field, fields::Fields, origin,
+    read_json,
 };
 use crate::inspect::Stored;
 use crate::matrix::{Packed, ScaleValues};
-use index::{Index, Part};
+use index::{Index, Names, Part};
 use kernels::models::{ModelSpec, Shape};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 /// The file that makes a folder an MLC checkpoint.
 pub const CONFIG: &str = "mlc-chat-config.json";
 /// The index's name now and of old, in the order they are looked for.
-const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
+pub(crate) const INDEXES: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 
 /// Reads a checkpoint folder; `progress` counts bytes of shards.
 ///
@@ -48,22 +49,12 @@ pub fn read_with(
     verification: Verification<'_>,
     progress: Progress<'_>,
 ) -> Result<Checkpoint, FolderError> {
-    let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
-    let index_path = one_index(dir)?;
-    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
-    let fields = Fields {
-        file: dir.join(CONFIG),
-        prefix: "",
-        map: &config,
-    };
-    let spec = config::spec(&fields, dir, index.records.len())?;
+    let (spec, index, wanted) = open(dir)?;
     let origin = origin::read(dir)?;
     let checkpoint_error = |cause| FolderError::Checkpoint {
         dir: dir.to_owned(),
         cause,
     };
-    folder::require_valid(&spec, dir)?;
-    let wanted = index.match_parameters(&spec)?;
     let mut parts = index.read_shards(dir, verification, progress)?;
     let mut take = |names: Vec<String>| {
         let taken: Vec<Part> = names.iter().filter_map(|n| parts.remove(n)).collect();
@@ -136,6 +127,34 @@ pub(crate) fn described(
         Ok(spec)
     });
     Ok((whole, records))
+}
+
+/// The model, the index, and the parameters of the one in the other.
+fn open(dir: &Path) -> Result<(ModelSpec, Index, BTreeMap<Key, Names>), FolderError> {
+    let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    let index_path = one_index(dir)?;
+    let mut index = Index::new(&index_path, read_json(&index_path)?)?;
+    let fields = Fields {
+        file: dir.join(CONFIG),
+        prefix: "",
+        map: &config,
+    };
+    let spec = config::spec(&fields, dir, index.records.len())?;
+    folder::require_valid(&spec, dir)?;
+    let wanted = index.match_parameters(&spec)?;
+    Ok((spec, index, wanted))
+}
+
+/// The shards that the index names, once it has the parameters of the configuration.
+pub(crate) fn shards(dir: &Path) -> Result<Vec<Shard>, FolderError> {
+    let (_, index, _) = open(dir)?;
+    Ok(index.shards())
+}
+
+/// Refuses a folder whose shards are not all there, or are of other sizes.
+pub(crate) fn require_shards(dir: &Path) -> Result<(), FolderError> {
+    let index_path = one_index(dir)?;
+    Index::new(&index_path, read_json(&index_path)?)?.check_files(dir)
 }
 
 /// The model of a configuration alone, of up to `layers` layers.

@@ -1,6 +1,8 @@
 //! The tensors of a folder's safetensors files: headers checked, data read by range.
 
-use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, field, io, read_json};
+use crate::folder::{
+    FETCH_AGAIN, FolderError, Shard, VERSIONS_DIFFER, field, io, is_plain_name, read_json,
+};
 use crate::inspect::Stored;
 use crate::ranges;
 use half::{bf16, f16};
@@ -95,6 +97,37 @@ struct RawIndex {
     weight_map: BTreeMap<String, String>,
 }
 
+/// The files that an index names.
+fn files_of<'m>(
+    index: &Path,
+    weight_map: &'m BTreeMap<String, String>,
+) -> Result<BTreeSet<&'m String>, FolderError> {
+    let files: BTreeSet<&String> = weight_map.values().collect();
+    match files.iter().find(|file| !is_plain_name(file)) {
+        None => Ok(files),
+        Some(file) => {
+            let expected = "names of files beside the index";
+            Err(field(index, "weight_map", expected, file, FETCH_AGAIN))
+        }
+    }
+}
+
+/// The files that the index of a folder names, or the one file; they need not be there.
+pub(crate) fn shards(dir: &Path) -> Result<Vec<Shard>, FolderError> {
+    let shard = |name: &str| Shard {
+        name: name.to_owned(),
+        bytes: None,
+        md5: None,
+    };
+    let index = dir.join(INDEX);
+    if !index.exists() {
+        return Ok(vec![shard(SINGLE)]);
+    }
+    let RawIndex { weight_map } = read_json(&index)?;
+    let files = files_of(&index, &weight_map)?;
+    Ok(files.into_iter().map(|name| shard(name)).collect())
+}
+
 impl Tensors {
     /// Reads the headers of the files that the index lists, or of the one file.
     pub(crate) fn open(dir: &Path) -> Result<Self, FolderError> {
@@ -109,18 +142,7 @@ impl Tensors {
             return Ok(tensors);
         }
         let RawIndex { weight_map } = read_json(&index)?;
-        let files: BTreeSet<&String> = weight_map.values().collect();
-        for file in files {
-            // A plain file name, so that an index cannot point outside its folder.
-            let plain = !file.is_empty()
-                && file.len() <= 255
-                && file != "."
-                && file != ".."
-                && !file.contains(['/', '\\', ':', '\0']);
-            if !plain {
-                let expected = "names of files beside the index";
-                return Err(field(&index, "weight_map", expected, file, FETCH_AGAIN));
-            }
+        for file in files_of(&index, &weight_map)? {
             let path = dir.join(file);
             if !path.exists() {
                 let expected = format!("the file {file} beside it");

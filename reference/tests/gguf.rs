@@ -483,22 +483,10 @@ proptest! {
     }
 
     #[test]
-    fn mutated_files_never_panic(
-        edits in prop::collection::vec((0_usize..2200, any::<u8>()), 1..8),
-        cut in 0_usize..2200,
-    ) {
-        // The header is the first 2 kB: the interesting part.
-        let mut bytes = tiny_gguf().bytes();
-        for (at, value) in edits {
-            bytes[at] = value;
-        }
-        let mut short = bytes.clone();
+    fn files_that_are_cut_off_are_refused(cut in 0_usize..2200) {
+        // The header is the first 2 kB.
+        let mut short = tiny_gguf().bytes();
         short.truncate(cut);
         prop_assert!(Gguf::parse("short", short).is_err(), "cut off");
-        if let Ok(gguf) = Gguf::parse("mutated", bytes)
-            && let Ok(model) = gguf::Model::new(&gguf)
-        {
-            let _ = gguf::load_model(&model, &|_, _| ());
-        }
     }
 }

@@ -7,7 +7,6 @@ use common::tiny_llama;
 use half::f16;
 use kernels::models::{self, Family, ModelSpec, RopeScaling, Tensor};
 use kernels::quant::QuantFormat;
-use proptest::prelude::*;
 use reference::checkpoint::Container;
 use reference::folder::{Verification, Verify};
 use reference::golden::Golden;
@@ -518,27 +517,4 @@ fn odd_configurations_are_refused() {
     let empty = tempfile::tempdir().expect("temporary folder");
     let text = read(empty.path()).map(|_| ()).expect_err("empty");
     assert!(text.contains(CONFIG), "{text}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    #[test]
-    fn mutated_text_never_panics(
-        file in prop::sample::select(vec![INDEX, CONFIG]),
-        edits in prop::collection::vec((0_usize..5000, 32_u8..127), 1..6),
-    ) {
-        let dir = tempfile::tempdir().expect("temporary folder");
-        for name in [INDEX, CONFIG] {
-            let mut text = fs::read(llama_tiny().join(name)).expect("golden");
-            if name == file {
-                for &(at, value) in &edits {
-                    let at = at % text.len();
-                    text[at] = value;
-                }
-            }
-            fs::write(dir.path().join(name), text).expect("written");
-        }
-        // The shards are absent, so nothing heavy follows.
-        prop_assert!(read(dir.path()).is_err(), "no shards");
-    }
 }

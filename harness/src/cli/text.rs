@@ -15,7 +15,7 @@ use ::kernels::{
 };
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use reference::Checkpoint;
+use reference::{Checkpoint, folder::Verify};
 use serde_json::json;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 
@@ -31,7 +31,8 @@ pub(super) struct TextModelArgs {
     /// smollm2-135m
     #[arg(long)]
     pub(super) model: Option<String>,
-    /// `gguf`, a GGUF file or the folder of an MLC or MLX checkpoint with its tokenizer
+    /// `gguf`, a GGUF file or the folder of an MLC or MLX checkpoint with its tokenizer;
+    /// by default those that `fetch` has of the model
     #[arg(long)]
     pub(super) weights: Option<String>,
     /// A flag's value; FLAG alone takes its first value that is not off; repeatable
@@ -50,8 +51,11 @@ impl TextModelArgs {
         let named = self.weights.as_deref();
         let source = text::source(id, named)?;
         let text = Text::open(&source)?;
-        // The tokenizer's own file: other weights would have another.
-        let weights = model::load(id, Some(named.unwrap_or("gguf")), model::DEFAULT_SEED)?;
+        // The tokenizer's own weights: others would have another.
+        let weights = match named {
+            None | Some("gguf") => model::open_published(id, &source, Verify::Once)?,
+            Some(_) => model::open(&source, Verify::Once)?,
+        };
         if let Some(model) = &self.model
             && models::find(model)?.id != weights.spec().id
         {

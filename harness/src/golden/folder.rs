@@ -15,7 +15,7 @@ use crate::model;
 use anyhow::{Context as _, Result, bail, ensure};
 use reference::{
     Checkpoint,
-    fetch::DOWNLOADS,
+    fetch::{DOWNLOADS, Form},
     folder, gguf,
     golden::{Golden, Values},
 };
@@ -126,7 +126,8 @@ fn fetched(prompts: &Path) -> Result<Checkpoint> {
     let sha256 = document["gguf"]["sha256"].as_str();
     let sha256 = sha256.with_context(|| format!("{shown}: it has no gguf.sha256"))?;
     let mut known = DOWNLOADS.iter();
-    let download = known.find(|d| d.sha256 == sha256).with_context(|| {
+    let is_it = |form: Form| matches!(form, Form::File(file) if file.sha256 == sha256);
+    let download = known.find(|d| is_it(d.form)).with_context(|| {
         format!("{shown}: gguf.sha256: expected that of a file that can be fetched, found {sha256}")
     })?;
     Ok(gguf::load(&model::fetch(download.model)?, &|_, _| {})?)

