@@ -442,6 +442,11 @@ fn folders_of_another_form_are_errors() {
         refused(dir.path(), "write it again");
         std::fs::write(dir.path().join("prompts.json"), "[]").expect("written");
         refused(dir.path(), "expected gguf.sha256");
+        std::fs::remove_file(dir.path().join("prompts.json")).expect("removed");
+        let config = dir.path().join("mlc-chat-config.json");
+        std::fs::remove_file(&config).expect("removed");
+        std::fs::create_dir(&config).expect("a folder in its place");
+        refused(dir.path(), "found none; fetch the folder again");
     }
     let output = zerotvm(&["check", "--golden", "x", "--model", "phi3-mini"]);
     assert_eq!(output.status.code(), Some(2), "two checkpoints are named");

@@ -286,8 +286,7 @@ pub(crate) fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), F
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FolderError> {
     let metadata = fs::metadata(file).map_err(io(file))?;
     if !metadata.is_file() {
-        let advice = "fetch the folder again";
-        return Err(field(file, "type", "a regular file", "none", advice));
+        return Err(field(file, "type", "a regular file", "none", FETCH_AGAIN));
     }
     let size = metadata.len();
     if size > MAX_JSON_BYTES {
