@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{
     Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use reference::{
     fetch::{self, Download, Form, Probe},
@@ -29,8 +30,10 @@ use reference::{
 use serde::Serialize;
 use serde_json::json;
 use std::{
+    error::Error as _,
     ffi::OsString,
     io::{self, Write as _},
+    num::{IntErrorKind, ParseFloatError, ParseIntError},
 };
 
 /// Develop, prove and benchmark int4 WGSL kernels and the forward pass made of them.
@@ -245,6 +248,34 @@ fn with_negative_values(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_negative_values)
 }
 
+/// The same error with what was expected of a number that is none, of which the
+/// standard library's reason says nothing.
+fn of_numbers(error: clap::Error, command: &mut clap::Command) -> clap::Error {
+    let Some(reason) = error.source() else {
+        return error;
+    };
+    let whole = reason.downcast_ref().map(ParseIntError::kind);
+    let expected = if whole == Some(&IntErrorKind::PosOverflow) {
+        "the number is too large"
+    } else if whole.is_some() {
+        "expected a whole number, 0 or above"
+    } else if reason.is::<ParseFloatError>() {
+        "expected a number"
+    } else {
+        return error;
+    };
+    let part = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        Some(_) | None => "",
+    };
+    let (value, option) = (
+        part(ContextKind::InvalidValue),
+        part(ContextKind::InvalidArg),
+    );
+    let message = format!("invalid value '{value}' for '{option}': {expected}");
+    command.error(ErrorKind::ValueValidation, message)
+}
+
 impl Cli {
     /// Reads the command line, the program's name first; what is wrong ends the process
     /// with its explanation.
@@ -254,7 +285,9 @@ impl Cli {
 
     fn try_read(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = with_negative_values(Self::command());
-        let matches = command.try_get_matches_from_mut(line)?;
+        let matches = command
+            .try_get_matches_from_mut(line)
+            .map_err(|error| of_numbers(error, &mut command))?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 

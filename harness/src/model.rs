@@ -218,6 +218,10 @@ pub fn described(name: &str) -> Result<ModelSpec> {
             let gguf = gguf::Gguf::open(path)?;
             Ok(gguf::Model::new(&gguf)?.spec().clone())
         }
+        Err(_) if path.components().count() > 1 => bail!(
+            "--model {name}: no such file or folder; expected the name of a model, a folder with \
+             its configuration, or a GGUF file"
+        ),
         found => Ok(found?),
     }
 }

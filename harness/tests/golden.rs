@@ -404,6 +404,9 @@ fn folders_of_another_form_are_errors() {
         assert!(output.stdout.is_empty(), "{part}: nothing was checked");
     };
     refused(&empty.path().join("nowhere"), "no such folder");
+    let file = empty.path().join("file");
+    std::fs::write(&file, []).expect("written");
+    refused(&file, "expected a folder, found a file");
     refused(empty.path(), "it has no expected.safetensors");
     std::fs::write(empty.path().join("expected.safetensors"), []).expect("written");
     refused(
@@ -411,13 +414,16 @@ fn folders_of_another_form_are_errors() {
         "neither mlc-chat-config.json (MLC) nor config.json (MLX, or",
     );
     type Change = fn(&mut Tensors);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("no prompt", |tensors| tensors.clear()),
         ("p0.logits: expected f32, found no tensor", |tensors| {
             tensors.retain(|(name, ..)| name != "p0.logits");
         }),
         ("p0.greedy_gap: expected f32, found no tensor", |tensors| {
             tensors.retain(|(name, ..)| name != "p0.greedy_gap");
+        }),
+        ("p0.greedy_gap: expected differences", |tensors| {
+            tensor(tensors, "p0.greedy_gap")[2] = f32::NAN.to_le_bytes();
         }),
         ("1003 is outside the vocabulary of 1003", |tensors| {
             tensor(tensors, "p0.input_ids")[0] = 1003_i32.to_le_bytes();
@@ -432,6 +438,15 @@ fn folders_of_another_form_are_errors() {
             return;
         };
         refused(dir.path(), part);
+        std::fs::write(dir.path().join("expected.safetensors"), [0; 5]).expect("written");
+        refused(dir.path(), "write it again");
+        std::fs::write(dir.path().join("prompts.json"), "[]").expect("written");
+        refused(dir.path(), "expected gguf.sha256");
+        std::fs::remove_file(dir.path().join("prompts.json")).expect("removed");
+        let config = dir.path().join("mlc-chat-config.json");
+        std::fs::remove_file(&config).expect("removed");
+        std::fs::create_dir(&config).expect("a folder in its place");
+        refused(dir.path(), "found none; fetch the folder again");
     }
     let output = zerotvm(&["check", "--golden", "x", "--model", "phi3-mini"]);
     assert_eq!(output.status.code(), Some(2), "two checkpoints are named");

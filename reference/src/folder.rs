@@ -329,7 +329,11 @@ pub(crate) fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), F
 }
 
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FolderError> {
-    let size = fs::metadata(file).map_err(io(file))?.len();
+    let metadata = fs::metadata(file).map_err(io(file))?;
+    if !metadata.is_file() {
+        return Err(field(file, "type", "a regular file", "none", FETCH_AGAIN));
+    }
+    let size = metadata.len();
     if size > MAX_JSON_BYTES {
         let expected = format!("up to {MAX_JSON_BYTES} bytes");
         return Err(field(file, "size", expected, format!("{size} bytes"), ""));

@@ -22,7 +22,7 @@ pub enum GoldenError {
     )]
     NoFolder,
     /// The file is not safetensors.
-    #[error("{file}: not a safetensors file: {reason}")]
+    #[error("{file}: not a safetensors file, or a part of one: {reason}; write it again")]
     Format {
         /// The file.
         file: PathBuf,
@@ -92,6 +92,11 @@ impl Golden {
         let golden = Self { file, bytes };
         golden.parse()?;
         Ok(golden)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     fn parse(&self) -> Result<SafeTensors<'_>, GoldenError> {

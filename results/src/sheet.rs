@@ -174,6 +174,32 @@ pub fn read(path: &Path) -> Result<Rows, SheetError> {
     .map_err(wrong)
 }
 
+/// Refuses a path at which [`write`] could make no file, before its rows are measured.
+/// Nothing is left there.
+///
+/// # Errors
+/// The file exists already, or the file system refuses.
+pub fn require_writable(path: &Path) -> Result<(), SheetError> {
+    create(path)?;
+    std::fs::remove_file(path).map_err(|error| refused(path, &error))
+}
+
+fn create(path: &Path) -> Result<std::fs::File, SheetError> {
+    std::fs::File::create_new(path).map_err(|error| refused(path, &error))
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> SheetError {
+    let problem = if error.kind() == std::io::ErrorKind::AlreadyExists {
+        "the file exists; name another".to_owned()
+    } else {
+        format!("writing failed: {error}; name a file in a folder that can be written to")
+    };
+    SheetError {
+        path: path.to_owned(),
+        problem,
+    }
+}
+
 /// Writes rows with their head line.
 ///
 /// # Errors
@@ -183,12 +209,7 @@ pub fn write<R: Serialize>(path: &Path, rows: &[R]) -> Result<(), SheetError> {
         path: path.to_owned(),
         problem,
     };
-    let file = std::fs::File::create_new(path).map_err(|error| {
-        wrong(format!(
-            "writing failed: {error}; name a file that is not there"
-        ))
-    })?;
-    let mut writer = csv::Writer::from_writer(file);
+    let mut writer = csv::Writer::from_writer(create(path)?);
     for row in rows {
         writer
             .serialize(row)

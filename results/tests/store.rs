@@ -240,6 +240,16 @@ fn sheets_come_back_and_their_columns_are_their_types() {
             "overwritten"
         );
     }
+    for (file, part) in [
+        (times.clone(), "exists"),
+        (folder.join("no/t.csv"), "a folder"),
+    ] {
+        let error = sheet::require_writable(&file).expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let free = folder.join("free.csv");
+    sheet::require_writable(&free).expect("it can be made");
+    assert!(!free.exists(), "nothing is left");
     let other = put(&folder, "other.csv", "a,b\n1,2\n");
     let error = sheet::read(&other).expect_err("no sheet").to_string();
     assert!(

@@ -64,7 +64,7 @@ pub fn find(id: &str) -> Result<Case> {
     all().find(|case| case.id() == id).ok_or_else(|| {
         let ids: Vec<String> = all().map(|case| case.id()).collect();
         let known = suggest::known(id, ids.iter().map(String::as_str));
-        anyhow!("unknown case `{id}`; {known}")
+        anyhow!("unknown case `{id}`; expected ROLE/VARIANT/PROPERTY, {known}")
     })
 }
 

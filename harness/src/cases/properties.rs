@@ -221,12 +221,12 @@ pub(crate) const PROPERTIES: &[Property] = &[
     drawn(Role::GdnConvSeq, gdn_conv),
     drawn(Role::GdnConvCommit, gdn_conv),
     drawn(Role::GdnGates, gdn_gates),
+    drawn(Role::GdnRecur, gdn_recur),
     Property {
         // The form for a chunk adds in another order.
         of: |v| !v.is_batched(),
         ..fixed("chunk_as_steps", Role::GdnRecur, recur_as_steps)
     },
-    drawn(Role::GdnRecur, gdn_recur),
     drawn(Role::GdnNormOut, gdn_norm_out),
     drawn(Role::MoeRouterLogits, moe_router_logits),
     drawn(Role::MoeRouterTopk, moe_router_topk),

@@ -15,7 +15,7 @@ use crate::{
     progress::{phase, spinner},
 };
 use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use results::{
@@ -40,7 +40,9 @@ pub(super) struct CheckArgs {
     #[arg(
         long,
         value_name = "VARIANT",
-        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "only"]
+        conflicts_with_all = [
+            "model", "weights", "verify", "prompt", "layers", "tokens", "flags", "only"
+        ]
     )]
     variant: Option<String>,
     /// Compare reference and GPU with the outputs in this folder: an MLC or MLX
@@ -48,14 +50,19 @@ pub(super) struct CheckArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["model", "weights", "prompt", "seed", "tokens", "only", "variant"]
+        conflicts_with_all = [
+            "model", "weights", "verify", "prompt", "layers", "seed", "tokens", "only", "variant"
+        ]
     )]
     golden: Option<PathBuf>,
     /// Run one case of one kernel, ROLE/VARIANT/PROPERTY, drawn from --seed
     #[arg(
         long,
         value_name = "ID",
-        conflicts_with_all = ["model", "weights", "prompt", "tokens", "flags", "golden", "only", "variant"]
+        conflicts_with_all = [
+            "model", "weights", "verify", "prompt", "layers", "tokens", "flags", "golden", "only",
+            "variant"
+        ]
     )]
     case: Option<String>,
     /// The part I of N of the kernels, as 1/4; the model is in the first
@@ -94,18 +101,20 @@ pub(super) fn run(args: &CheckArgs) -> Result<u8> {
     let named = !args.flags.is_empty()
         || of_model.model.is_some()
         || of_model.weights.is_some()
-        || of_model.prompt.is_some();
+        || of_model.prompt.is_some()
+        || of_model.layers.is_some();
     if args.only == Some(Half::Kernels) && named {
         bail!(
-            "--only kernels takes every kernel on cases of its own: --model, --weights, --prompt \
-             and --flag are of --only model; leave them out, or name a kernel with --variant"
+            "--only kernels takes every kernel on cases of its own: --model, --weights, --prompt, \
+             --layers and --flag are of --only model; leave them out, or name a kernel with \
+             --variant"
         );
     }
     if args.only == Some(Half::Model) && (args.shard.is_some() || args.csv.is_some()) {
         bail!("--only model: --shard and --csv are of the kernels; leave them out");
     }
-    if let Some(csv) = args.csv.as_ref().filter(|csv| csv.exists()) {
-        bail!("--csv {}: the file exists; name another", csv.display());
+    if let Some(csv) = &args.csv {
+        sheet::require_writable(csv).context("--csv")?;
     }
     let shard = args.shard.unwrap_or(Shard::WHOLE);
     let one: Option<Variant> = args.variant.as_deref().map(str::parse).transpose()?;

@@ -83,7 +83,8 @@ impl Folder {
     /// When it is not of the form that this module describes.
     pub fn open(dir: &Path) -> Result<Self> {
         let shown = dir.display();
-        ensure!(dir.is_dir(), "{shown}: no such folder");
+        ensure!(dir.exists(), "{shown}: no such folder");
+        ensure!(dir.is_dir(), "{shown}: expected a folder, found a file");
         ensure!(
             dir.join(EXPECTED).is_file(),
             "{shown}: not a golden folder: it has no {EXPECTED}; expected it beside an MLC or MLX \
@@ -100,9 +101,7 @@ impl Folder {
             weights: &weights,
             unread: golden.names()?.into_iter().collect(),
         };
-        let prompts = reader
-            .prompts()
-            .with_context(|| format!("{shown}/{EXPECTED}"))?;
+        let prompts = reader.prompts()?;
         Ok(Self {
             prompts,
             ignored: reader.unread.into_iter().collect(),
@@ -124,7 +123,12 @@ fn fetched(prompts: &Path) -> Result<Checkpoint> {
     let document: serde_json::Value =
         serde_json::from_slice(&text).with_context(|| shown.to_string())?;
     let sha256 = document["gguf"]["sha256"].as_str();
-    let sha256 = sha256.with_context(|| format!("{shown}: it has no gguf.sha256"))?;
+    let sha256 = sha256.with_context(|| {
+        format!(
+            "{shown}: expected gguf.sha256, that of a file that can be fetched, and found none; \
+             where the checkpoint lies in the folder itself, remove {PROMPTS}"
+        )
+    })?;
     let mut known = DOWNLOADS.iter();
     let is_it = |form: Form| matches!(form, Form::File(file) if file.sha256 == sha256);
     let download = known.find(|d| is_it(d.form)).with_context(|| {
@@ -140,6 +144,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// The file, as messages name it.
+    fn shown(&self) -> std::path::Display<'_> {
+        self.golden.file().display()
+    }
+
     fn prompts(&mut self) -> Result<Vec<Prompt>> {
         let names: Vec<String> = self
             .unread
@@ -149,7 +158,8 @@ impl Reader<'_> {
             .collect();
         ensure!(
             !names.is_empty(),
-            "no prompt: expected tensors like p0.input_ids and p0.logits"
+            "{}: no prompt: expected tensors like p0.input_ids and p0.logits",
+            self.shown()
         );
         names.into_iter().map(|name| self.prompt(name)).collect()
     }
@@ -160,7 +170,11 @@ impl Reader<'_> {
             (spec.vocab_size, spec.hidden_size)
         };
         let ids = self.tokens(&format!("{name}.input_ids"))?;
-        ensure!(!ids.is_empty(), "{name}.input_ids is empty");
+        ensure!(
+            !ids.is_empty(),
+            "{}: {name}.input_ids is empty; expected one token at least",
+            self.shown()
+        );
         let last = ids.len() - 1;
         let one = format!("{name}.last_logits");
         let logits = if self.unread.contains(&one) {
@@ -202,6 +216,13 @@ impl Reader<'_> {
             gaps = self
                 .rows(&format!("{name}.greedy_gap"), 1, greedy.len())?
                 .concat();
+            if let Some(gap) = gaps.iter().find(|gap| gap.is_nan() || **gap < 0.0) {
+                bail!(
+                    "{}: {name}.greedy_gap: expected differences of two logits, 0 or above, \
+                     found {gap}",
+                    self.shown()
+                );
+            }
         }
         let mut stages = Vec::new();
         let spec = self.weights.spec();
@@ -253,10 +274,13 @@ impl Reader<'_> {
     fn tokens(&mut self, name: &str) -> Result<Vec<u32>> {
         self.unread.remove(name);
         let vocab = self.weights.spec().vocab_size;
+        let shown = self.shown();
         let ids = self.golden.i32(name)?.data;
         let token = |id: i32| {
             let token = u32::try_from(id).ok().filter(|&t| (t as usize) < vocab);
-            token.with_context(|| format!("{name}: {id} is outside the vocabulary of {vocab}"))
+            token.with_context(|| {
+                format!("{shown}: {name}: {id} is outside the vocabulary of {vocab}")
+            })
         };
         ids.into_iter().map(token).collect()
     }
@@ -266,7 +290,10 @@ impl Reader<'_> {
         self.unread.remove(name);
         let Values { shape, data } = self.golden.f32(name)?;
         if shape != [rows, width] && !(rows == 1 && shape == [width]) {
-            bail!("{name}: expected [{rows}, {width}], found {shape:?}");
+            bail!(
+                "{}: {name}: expected [{rows}, {width}], found {shape:?}",
+                self.shown()
+            );
         }
         let row = |row: &[f32]| row.iter().map(|&x| f64::from(x)).collect();
         Ok(data.chunks_exact(width.max(1)).map(row).collect())

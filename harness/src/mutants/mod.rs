@@ -131,10 +131,20 @@ pub fn select(id: Option<&str>, variant: Option<Variant>) -> Result<Vec<(&'stati
     if let ([], Some(id), Some(variant)) = (&selected[..], id, variant) {
         bail!("{id} is no mutant of {variant}");
     }
-    if selected.is_empty() {
-        bail!("no mutant is selected");
+    if let ([], Some(variant)) = (&selected[..], variant) {
+        bail!(
+            "{variant} has no mutants: a fault is tried with activations in f16, and one that \
+             all formats of weights share in one of them; take {}",
+            tried(variant)
+        );
     }
     Ok(selected)
+}
+
+/// The variant of the same form that most faults are tried in.
+fn tried(variant: Variant) -> Variant {
+    let base = |v: &&Variant| v.form == variant.form && v.elem == Elem::F16 && v.in_base_format();
+    VARIANTS.iter().find(base).copied().unwrap_or(variant)
 }
 
 /// What became of a mutant.

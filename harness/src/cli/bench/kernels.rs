@@ -22,7 +22,7 @@ use crate::{
 use ::kernels::Settings;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use results::shard::Shard;
+use results::{shard::Shard, sheet};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 
@@ -128,8 +128,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
             bail!("baseline `{name}`: criterion uses that name itself; take another");
         }
     }
-    if let Some(csv) = csv.as_ref().filter(|csv| csv.exists()) {
-        bail!("--csv {}: the file exists; name another", csv.display());
+    if let Some(csv) = csv {
+        sheet::require_writable(csv).context("--csv")?;
     }
     // Refused before a process is started.
     args.kernels.filter()?;

@@ -40,7 +40,7 @@ struct Sidecar {
     shape: Option<[usize; 2]>,
     /// Outputs of one workgroup, where that is not the variant's number.
     outputs_per_workgroup: Option<usize>,
-    /// The kernel's names of bindings by the role's: `w = "weights"`.
+    /// The kernel's names of bindings by the role's: `weights = "w"`.
     bindings: BTreeMap<String, String>,
 }
 
@@ -235,5 +235,18 @@ mod tests {
     fn an_unknown_key_of_the_sidecar_is_refused() {
         let error = toml::from_str::<Sidecar>("workgroups = 3").expect_err("unknown");
         assert!(error.to_string().contains("workgroups"), "{error}");
+    }
+
+    #[test]
+    fn the_sidecar_of_the_readme_names_what_there_is() {
+        let readme = include_str!("../../../../README.md");
+        let (_, after) = readme.split_once("```toml\n").expect("a block");
+        let (text, _) = after.split_once("```").expect("its end");
+        let sidecar: Sidecar = toml::from_str(text).expect("a sidecar");
+        let variant: Variant = sidecar.variant.expect("said").parse().expect("a variant");
+        assert_eq!(sidecar.role.as_deref(), Some(variant.role.name()));
+        sidecar.bindings.keys().for_each(|ours| {
+            assert!(variant.bindings().any(|b| b.name == ours), "{ours}");
+        });
     }
 }
