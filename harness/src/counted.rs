@@ -84,6 +84,40 @@ impl Counter {
     }
 }
 
+/// A kernel that leaves other words in workgroup memory: a kernel with a fault may else
+/// find there what the one without it left.
+#[derive(Debug)]
+pub(crate) struct Scrub {
+    kernel: Kernel,
+    group: wgpu::BindGroup,
+}
+
+impl Scrub {
+    /// Workgroups: more than a device runs at once where this matters.
+    const GROUPS: u32 = 64;
+    /// Invocations of one.
+    const THREADS: u64 = 64;
+
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
+        let kernel = Kernel::new(gpu, "scrub", include_str!("counted/scrub.wgsl"))?;
+        let out = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("scrub"),
+            size: 4 * u64::from(Self::GROUPS) * Self::THREADS,
+            usage: wgpu::BufferUsages::STORAGE,
+            mapped_at_creation: false,
+        });
+        let group = kernel.bind(gpu, &[&out]);
+        Ok(Self { kernel, group })
+    }
+
+    pub(crate) fn record(&self, encoder: &mut wgpu::CommandEncoder) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&self.kernel.pipeline);
+        pass.set_bind_group(0, &self.group, &[]);
+        pass.dispatch_workgroups(Self::GROUPS, 1, 1);
+    }
+}
+
 /// A chain of dispatches, each of which needs the one before.
 #[derive(Debug)]
 pub(crate) struct Chain {

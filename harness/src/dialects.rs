@@ -44,7 +44,7 @@ pub const DEFAULT_WORKGROUP_BYTES: usize = 16 * 1024;
 /// another must ask for more.
 pub fn within_default_limits(variant: Variant, spec: &ModelSpec) -> bool {
     variant.storage_buffers() <= DEFAULT_STORAGE_BUFFERS
-        && variant.shared_bytes(spec.hidden_size) <= DEFAULT_WORKGROUP_BYTES
+        && variant.shared_bytes(variant.held_row(spec)) <= DEFAULT_WORKGROUP_BYTES
 }
 
 /// Every variant for each of these models.

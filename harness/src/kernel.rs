@@ -7,6 +7,7 @@
 //! written cannot pass for a result.
 
 use crate::{
+    counted::Scrub,
     device::Gpu,
     engine::{
         GUARD_BYTES, Loops, POISON, Pipeline, bytes_of, compile, floats, padded, read_guarded,
@@ -128,6 +129,7 @@ pub struct Runner<'g> {
     gpu: &'g Gpu,
     /// By variant and SHA-256 of the text, which holds the model's constants.
     pipelines: BTreeMap<(Variant, String), Pipeline>,
+    scrub: Option<Scrub>,
 }
 
 impl<'g> Runner<'g> {
@@ -136,7 +138,25 @@ impl<'g> Runner<'g> {
         Self {
             gpu,
             pipelines: BTreeMap::new(),
+            scrub: None,
         }
+    }
+
+    /// Leaves nothing of an earlier kernel in workgroup memory.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn scrub(&mut self) -> Result<()> {
+        let scrub = match self.scrub.take() {
+            Some(made) => made,
+            None => Scrub::new(self.gpu)?,
+        };
+        let mut encoder = self
+            .gpu
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        self.scrub.insert(scrub).record(&mut encoder);
+        self.gpu.run("scrub", encoder)
     }
 
     /// Renders a variant for a model, and [`Self::run_shader`].

@@ -20,7 +20,7 @@ use crate::{
     models::{Mixer, ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
-    variants::{ATTENTION_THREADS, Batch, Load, VARIANTS, Variant, WIDE_THREADS},
+    variants::{ATTENTION_THREADS, Batch, VARIANTS, Variant, WIDE_THREADS},
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -498,14 +498,10 @@ impl Builder<'_> {
         for &variant in variants.filter(taken) {
             let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();
             let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
-            // One text for every product, whose workgroups hold the longest row.
-            let k_held = match (variant.load, role) {
-                (Load::Dp4a, Role::Int4Matmul | Role::Int4MatmulAdd) => self.spec.longest_row(),
-                _ => k,
-            };
+            let held = variant.held_row(self.spec);
             match variant
                 .check(self.features, k)
-                .and_then(|()| variant.check_memory(self.features, k_held))
+                .and_then(|()| variant.check_memory(self.features, held))
             {
                 Ok(()) => {
                     self.used.extend(asked);

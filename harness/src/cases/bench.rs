@@ -220,6 +220,9 @@ impl<'g> Bench<'g> {
             grid: dispatch.grid,
         };
         let shader = self.shader(variant, spec)?;
+        if matches!(self.instead, Some(Instead::Edit(_))) {
+            self.runner.scrub()?;
+        }
         self.runner.run_shader(&shader, &case)
     }
 

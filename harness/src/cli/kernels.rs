@@ -276,7 +276,7 @@ fn check(dialect: Option<Dialect>, json: bool) -> Result<u8> {
                 "variant": variant.id(),
                 "model": spec.id,
                 "storage_buffers": variant.storage_buffers(),
-                "workgroup_bytes": variant.shared_bytes(spec.hidden_size),
+                "workgroup_bytes": variant.shared_bytes(variant.held_row(spec)),
             })
         })
         .collect();

@@ -12,6 +12,7 @@
 use crate::{
     features::Features,
     kv::KvFormat,
+    models::ModelSpec,
     quant::{Elem, QuantFormat},
     role::{Binding, Element, Role, UniformField},
     suggest,
@@ -673,6 +674,17 @@ impl Variant {
     pub fn shares_activations(&self) -> bool {
         let tiled = self.role == Role::FusedFfn && self.reduce == Reduce::Subgroup;
         (tiled || self.role == Role::FusedFfnPrologue) && self.load != Load::Dp4a
+    }
+
+    /// Activations of the rows that its workgroups have place for: those of the hidden size
+    /// or, in the one text of every integer product, of the model's longest row.
+    pub fn held_row(&self, spec: &ModelSpec) -> usize {
+        let any = matches!(self.role, Role::Int4Matmul | Role::Int4MatmulAdd);
+        if self.load == Load::Dp4a && any {
+            spec.longest_row()
+        } else {
+            spec.hidden_size
+        }
     }
 
     /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
