@@ -24,19 +24,20 @@ fn tint_takes_every_text() {
     assert_eq!(dialects::check_native(&specs), [], "refused by naga");
 }
 
-/// The projection of a layer with affine weights has a ninth buffer, their biases.
+/// The projection of a layer has a ninth buffer with affine weights, their biases, and one
+/// more where it makes its norm, the gammas.
 #[test]
 fn few_variants_bind_more_than_the_default_number_of_buffers() {
     let above = VARIANTS
         .iter()
         .filter(|v| v.storage_buffers() > DEFAULT_STORAGE_BUFFERS);
     for variant in above {
-        let projects = [Role::QkvFused, Role::QkvFusedScratch].contains(&variant.role);
-        let biased = variant.storage_bindings().any(|b| b.name == "biases");
-        assert!(projects && biased, "{variant}");
+        let more = |name: &str| variant.storage_bindings().any(|b| b.name == name);
+        let more = usize::from(more("biases")) + usize::from(more("gamma"));
+        assert!(variant.projects() && more > 0, "{variant}");
         assert_eq!(
             variant.storage_buffers(),
-            DEFAULT_STORAGE_BUFFERS + 1,
+            DEFAULT_STORAGE_BUFFERS + more,
             "{variant}"
         );
     }

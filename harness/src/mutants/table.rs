@@ -19,6 +19,8 @@ const OF_MLC: &[QuantFormat] = &[Q4f16_1, Q4f32_1];
 pub const MUTANTS: &[Mutant] = &[
     // integer products
     mutant("dp4a_nibble_order", DP4A, "the high nibbles are taken for the lower codes", "dot4I8Packed(even, eight.x) + dot4I8Packed(odd, eight.y)", "dot4I8Packed(odd, eight.x) + dot4I8Packed(even, eight.y)"),
+    mutant("dp4a_nibble_order_of_formats", DP4A, "the high nibbles are taken for the lower codes", "dot4I8Packed(even, eight.x) + dot4I8Packed(odd, eight.y)", "dot4I8Packed(odd, eight.x) + dot4I8Packed(even, eight.y)").in_formats(OTHER_FOUR_BITS),
+    mutant("dp4a_zero_point_7", DP4A, "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
     mutant("dp4a_word_order", DP4A, "the first word's codes are taken for the second's", "dot_word(words.y, codes[MOST_GROUPS + group])", "dot_word(words.x, codes[MOST_GROUPS + group])"),
     mutant("dp4a_zero_point_dropped", DP4A, "the zero point is not taken off", "f32(product) - f32(ZERO_POINT) * x.y", "f32(product)"),
     mutant("dp4a_bias_of_one", DP4A, "the bias counts once for a group, not for each activation", "w.bias * x.y", "w.bias").in_formats(AFFINE4),

@@ -28,7 +28,12 @@ fn every_variant_runs_on_a_device_of_default_limits() {
     let drawn = cases::all().filter(|case| case.id().ends_with("/drawn"));
     for case in drawn {
         if let Err(why) = case.variant().check(&gpu.features, 0) {
-            assert_eq!(why, "binds 9 storage buffers, this adapter allows 8");
+            let buffers = case.variant().storage_buffers();
+            assert!(buffers > 8, "{why}");
+            assert_eq!(
+                why,
+                format!("binds {buffers} storage buffers, this adapter allows 8")
+            );
             skipped.insert(case.variant());
             continue;
         }
