@@ -211,6 +211,8 @@ pub(super) const DP4A: &[Forms] = &[of(DP4A_ROLES).loading(DP4A_LOAD)];
 pub(super) const DP4A_32: &[Forms] = &[of(DP4A_ROLES)
     .loading(DP4A_LOAD)
     .tiled(&[Tile::Sixteen, Tile::ThirtyTwo])];
+pub(super) const DP4A_F32: &[Forms] =
+    &[of(&[Role::Int4Matmul]).loading(DP4A_LOAD).giving(Elem::F32)];
 /// Those whose outputs need not fill a workgroup, and that read nothing at their places.
 pub(super) const DP4A_ENDS: &[Forms] =
     &[of(&[Role::Int4Matmul, Role::FusedFfn, Role::FusedFfnNorm]).loading(DP4A_LOAD)];
@@ -225,7 +227,9 @@ const WIDE_LOAD: &[Load] = &[Load::Vec4];
 pub(super) const WIDE_ATT: &[Forms] = &[of(&[Role::Attention, Role::AttentionSplitk])
     .by(SUBGROUP)
     .loading(WIDE_LOAD)];
-pub(super) const WIDE_ARGMAX: &[Forms] = &[of(&[Role::Argmax]).by(SUBGROUP).loading(WIDE_LOAD)];
+const EITHER_ARGMAX: Forms = of(&[Role::Argmax]).by(SUBGROUP).loading(WIDE_LOAD);
+pub(super) const WIDE_ARGMAX: &[Forms] = &[EITHER_ARGMAX];
+pub(super) const WIDE_F32_ARGMAX: &[Forms] = &[EITHER_ARGMAX.giving(Elem::F32)];
 
 // attention
 pub(super) const ATT: &[Forms] = &[ATTENTION];

@@ -21,6 +21,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("dp4a_nibble_order", DP4A, "the high nibbles are taken for the lower codes", "dot4I8Packed(even, eight.x) + dot4I8Packed(odd, eight.y)", "dot4I8Packed(odd, eight.x) + dot4I8Packed(even, eight.y)"),
     mutant("dp4a_nibble_order_of_formats", DP4A, "the high nibbles are taken for the lower codes", "dot4I8Packed(even, eight.x) + dot4I8Packed(odd, eight.y)", "dot4I8Packed(odd, eight.x) + dot4I8Packed(even, eight.y)").in_formats(OTHER_FOUR_BITS),
     mutant("dp4a_zero_point_7", DP4A, "codes are centred on 7, as in q4f16_1, not on 8", "const ZERO_POINT = 8.0;", "const ZERO_POINT = 7.0;").in_formats(OF_GGUF),
+    mutant("dp4a_f32_rounded", DP4A_F32, "logits are rounded to f16", "Out(row_sum(local))", "Out(f16(row_sum(local)))").in_formats(FOUR_BITS),
     mutant("dp4a_word_order", DP4A, "the first word's codes are taken for the second's", "dot_word(words.y, codes[MOST_GROUPS + group])", "dot_word(words.x, codes[MOST_GROUPS + group])"),
     mutant("dp4a_zero_point_dropped", DP4A, "the zero point is not taken off", "f32(product) - f32(ZERO_POINT) * x.y", "f32(product)"),
     mutant("dp4a_bias_of_one", DP4A, "the bias counts once for a group, not for each activation", "w.bias * x.y", "w.bias").in_formats(AFFINE4),
@@ -63,6 +64,7 @@ pub const MUTANTS: &[Mutant] = &[
     // argmax that loads wide
     mutant("wide_tie_to_highest", WIDE_ARGMAX, "the highest index wins a tie within an invocation", "if (value > best.value) {", "if (value >= best.value) {"),
     mutant("wide_index_of_neighbour", WIDE_ARGMAX, "the third logit of four has the index of the fourth", "quads[i].z, index + 2u", "quads[i].z, index + 3u"),
+    mutant("wide_f32_index_of_neighbour", WIDE_F32_ARGMAX, "the third logit of four has the index of the fourth", "quads[i].z, index + 2u", "quads[i].z, index + 3u"),
     mutant("wide_last_load", WIDE_ARGMAX, "the last load of a step is not compared", "i < DEPTH; i++) {\n      let index", "i < DEPTH - 1u; i++) {\n      let index"),
     mutant("wide_tail", WIDE_ARGMAX, "the last four logits are left out", "first < QUADS; first", "first + 1u < QUADS; first"),
     // packed weights
