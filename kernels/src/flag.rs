@@ -1,6 +1,12 @@
 //! Flags: the published switches that select variants and plans, as one table.
 //! `ab --flag`, the help text, the documentation and the plan all read it.
 
+mod choices;
+mod error;
+
+pub use choices::{choices_for, parse_choice};
+pub use error::FlagError;
+
 use crate::{
     features::Features,
     kv::KvFormat,
@@ -599,28 +605,6 @@ impl Flag {
     }
 }
 
-/// The choices that select a variant where every other flag is off: what it asks of
-/// each, and what those need.
-pub fn choices_for(variant: &Variant) -> Choices {
-    let mut choices: Choices = FLAGS
-        .iter()
-        .map(|flag| {
-            let asked = (flag.selects)(variant);
-            (flag.name, asked.unwrap_or(flag.off()))
-        })
-        .collect();
-    let mut on: Vec<&'static Flag> = FLAGS.iter().filter(|f| choices[f.name].is_on()).collect();
-    while let Some(flag) = on.pop() {
-        for need in flag.needs.iter().filter_map(|name| Flag::find(name).ok()) {
-            if !choices[need.name].is_on() {
-                choices.insert(need.name, need.first_on());
-                on.push(need);
-            }
-        }
-    }
-    choices
-}
-
 const fn named(names: &'static [&'static str], at: usize) -> Value {
     Value::Named {
         name: names[at],
@@ -630,31 +614,6 @@ const fn named(names: &'static [&'static str], at: usize) -> Value {
 
 /// Explicitly chosen values, by flag name.
 pub type Choices = BTreeMap<&'static str, Value>;
-
-/// Reads `name=value` (or `name`, which is the flag's first value that is on)
-/// into `choices`.
-///
-/// # Errors
-/// Unknown name or value; a flag given twice.
-pub fn parse_choice(text: &str, choices: &mut Choices) -> Result<(), FlagError> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name.trim(), Some(value.trim())),
-        None => (text.trim(), None),
-    };
-    let flag = Flag::find(name)?;
-    let value = match value {
-        Some(value) => flag.parse(value)?,
-        None => flag.first_on(),
-    };
-    match choices.insert(flag.name, value) {
-        Some(before) if before != value => Err(FlagError::Twice {
-            name: flag.name,
-            first: before,
-            second: value,
-        }),
-        _ => Ok(()),
-    }
-}
 
 /// Every flag's value on one adapter, with what gave way to what.
 #[derive(Clone, Debug, PartialEq)]
@@ -798,58 +757,6 @@ impl Settings {
     pub const fn values(&self) -> &BTreeMap<&'static str, Value> {
         &self.values
     }
-}
-
-/// What can be wrong with a flag on a command line.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum FlagError {
-    /// No such flag.
-    #[error("unknown flag `{name}`; {known}")]
-    Unknown {
-        /// As typed.
-        name: String,
-        /// What exists.
-        known: String,
-    },
-    /// A setting where a flag was expected.
-    #[error("`{0}` is a setting, not a flag: it sets up a run and selects no kernel")]
-    Setting(String),
-    /// A value that the flag does not take.
-    #[error("flag {name}: `{found}` is not one of its values; expected {expected}")]
-    Value {
-        /// The flag.
-        name: &'static str,
-        /// As typed.
-        found: String,
-        /// What it takes.
-        expected: String,
-    },
-    /// Two values for one flag.
-    #[error("flag {name} is given twice: {first} and {second}")]
-    Twice {
-        /// The flag.
-        name: &'static str,
-        /// Its first value.
-        first: Value,
-        /// Its second value.
-        second: Value,
-    },
-    /// Two explicit choices that cannot be on together.
-    #[error("flags {first} and {second} exclude each other; choose one")]
-    Excluded {
-        /// One flag.
-        first: &'static str,
-        /// The other.
-        second: &'static str,
-    },
-    /// An explicit choice without what it needs.
-    #[error("flag {flag} does nothing while {need} is off; choose {need} too")]
-    Needs {
-        /// The flag.
-        flag: &'static str,
-        /// What it needs.
-        need: &'static str,
-    },
 }
 
 #[cfg(test)]

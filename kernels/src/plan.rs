@@ -7,6 +7,7 @@ mod cache;
 mod chunk;
 mod delta_net;
 mod dispatch;
+mod error;
 mod experts;
 mod fused;
 mod sampling;
@@ -28,6 +29,7 @@ use weights::Matrix;
 
 pub use chunk::{MAX_CHUNK, chunk_positions, chunks};
 pub use dispatch::{Activation, Buffer, Dispatch, Part, Rows, State, activation_len};
+pub use error::PlanError;
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,39 +80,6 @@ pub struct PlanTotals {
     pub by_role: BTreeMap<&'static str, u32>,
     /// Bytes of matmul weights and scales read, the KV cache apart.
     pub bytes_per_token: u64,
-}
-
-/// Why no plan can be made.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum PlanError {
-    /// A flag was chosen that can select nothing.
-    #[error("flag {flag} cannot be used with {model}: {reasons}")]
-    Impossible {
-        /// The flag.
-        flag: &'static str,
-        /// The model's id.
-        model: String,
-        /// Constraint by site.
-        reasons: String,
-    },
-    /// A chunk of a size that the settings do not allow.
-    #[error("a chunk of {tokens} tokens; expected 1 to {most}, as the flag chunk says")]
-    Chunk {
-        /// Tokens asked.
-        tokens: usize,
-        /// Most tokens.
-        most: usize,
-    },
-    /// No variant of a role runs on the adapter.
-    #[error("{site}: no variant of {role} runs here: {reasons}")]
-    NoVariant {
-        /// Label of the dispatch.
-        site: String,
-        /// The role.
-        role: Role,
-        /// Constraint of each candidate.
-        reasons: String,
-    },
 }
 
 impl Plan {

@@ -141,3 +141,27 @@ impl Builder<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{features::Features, plan::tests::plan};
+
+    /// Five dispatches a layer, and who cannot have them.
+    #[test]
+    fn norms_are_fused_where_nothing_stands_between() {
+        let choices = ["dp4a=1", "fusenorm=1", "splitk=0"];
+        let found = plan("phi3-mini", &choices, &Features::PUBLISHED).expect("a plan");
+        let totals = found.totals();
+        assert_eq!(totals.dispatches_per_token, 5 * 32 + 4, "five a layer");
+        let of = |role: &str| totals.by_role.get(role).copied().unwrap_or(0);
+        assert_eq!(of("int4_matmul_add"), 64, "o and down");
+        assert_eq!(of("add_norm"), 0, "no norm of its own");
+        for (model, why) in [
+            ("qwen3-4b", "a norm or a gate of heads"),
+            ("qwen36-35b-a3b", "a norm or a gate of heads"),
+        ] {
+            let error = plan(model, &choices, &Features::PUBLISHED).expect_err("refused");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{flag, models, role::Access};
 
-fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
+pub(super) fn plan(model: &str, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
     plan_of(&registered(model), choices, features)
 }
 
@@ -306,25 +306,6 @@ fn flags_select_the_published_forms() {
     assert!(all, "{found:?}");
     let found = phi3(&["dp4a=1", "dp4arows=8"]);
     assert!(found.iter().all(|id| !id.contains("dp4a32")), "{found:?}");
-}
-
-/// Five dispatches a layer, and who cannot have them.
-#[test]
-fn norms_are_fused_where_nothing_stands_between() {
-    let choices = ["dp4a=1", "fusenorm=1", "splitk=0"];
-    let found = plan("phi3-mini", &choices, &Features::PUBLISHED).expect("a plan");
-    let totals = found.totals();
-    assert_eq!(totals.dispatches_per_token, 5 * 32 + 4, "five a layer");
-    let of = |role: &str| totals.by_role.get(role).copied().unwrap_or(0);
-    assert_eq!(of("int4_matmul_add"), 64, "o and down");
-    assert_eq!(of("add_norm"), 0, "no norm of its own");
-    for (model, why) in [
-        ("qwen3-4b", "a norm or a gate of heads"),
-        ("qwen36-35b-a3b", "a norm or a gate of heads"),
-    ] {
-        let error = plan(model, &choices, &Features::PUBLISHED).expect_err("refused");
-        assert!(error.to_string().contains(why), "{error}");
-    }
 }
 
 /// Forms of Phi-3's size in a format, and its 4-bit affine words.
