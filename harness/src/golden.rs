@@ -132,13 +132,16 @@ pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comp
     }
     for prompt in &folder.prompts {
         let rounding = Rounding::of(&folder.weights, prompt, settings.elem())?;
+        if !prompt.has_all_rows() {
+            engine.prefill_whole(&arm.prefill, &prompt.ids)?;
+        }
         for pass in [Pass::Prefill, Pass::Decode] {
             all.extend(chain(&engine, pass, &arm, prompt, &rounding)?);
         }
-    }
-    for prompt in folder.prompts.iter().filter(|p| !p.greedy.is_empty()) {
-        let worst = worst_logit(&all, prompt);
-        all.push(greedy_on_gpu(&engine, &arm, prompt, worst)?);
+        if !prompt.greedy.is_empty() {
+            let worst = worst_logit(&all, prompt);
+            all.push(greedy_on_gpu(&engine, &arm, prompt, worst)?);
+        }
     }
     all.extend(excused(&all, folder));
     Ok(all)
@@ -255,7 +258,8 @@ impl Rounding {
     }
 }
 
-/// One chain over a prompt, position by position with the head.
+/// One chain over the rows of a prompt that have golden logits, position by position
+/// with the head; the cache holds what is before the first of them.
 fn chain(
     engine: &Engine<'_>,
     pass: Pass,
@@ -271,11 +275,10 @@ fn chain(
     let first = if prompt.has_all_rows() {
         0
     } else {
-        engine.prefill_whole(&arm.prefill, &prompt.ids)?;
         prompt.ids.len() - 1
     };
     for position in first..prompt.ids.len() {
-        // The rows before were stored by the chunks before; states are made to follow.
+        // The rows before are in the cache; states are made to follow.
         let fed = match pass {
             Pass::Prefill => arm.prefill.last_chunk(position + 1),
             Pass::Decode | Pass::Reference => position..position + 1,
@@ -646,13 +649,13 @@ fn worst_logit(all: &[Comparison], prompt: &Prompt) -> f64 {
         .fold(0.0, |worst, errors| worst.max(errors.worst_abs))
 }
 
+/// The continuation of a prompt whose last token was decoded just now.
 fn greedy_on_gpu(
     engine: &Engine<'_>,
     arm: &Arm,
     prompt: &Prompt,
     worst: f64,
 ) -> Result<Comparison> {
-    engine.prefill_whole(&arm.prefill, &prompt.ids)?;
     let mut position = prompt.ids.len();
     greedy(prompt, worst, Pass::Decode, |fed| {
         if let Some(token) = fed {

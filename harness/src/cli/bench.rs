@@ -92,7 +92,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     // Before the model takes the memory.
     let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
     phase(&bar, "making the buffers");
-    let context = prompt.ids.len() + tokens + 1;
+    let context = prompt.ids.len() + tokens.max(GATE_TOKENS) + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     phase(&bar, "comparing with the reference");
