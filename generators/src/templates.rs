@@ -78,6 +78,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/dp4a.wgsl.tera"),
     ),
     (
+        "dp4a_gemm.wgsl.tera",
+        include_str!("../templates/dp4a_gemm.wgsl.tera"),
+    ),
+    (
         "embedding.wgsl.tera",
         include_str!("../templates/embedding.wgsl.tera"),
     ),
@@ -134,6 +138,10 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
         include_str!("../templates/quant/activations.wgsl.tera"),
     ),
     (
+        "quant/int8.wgsl.tera",
+        include_str!("../templates/quant/int8.wgsl.tera"),
+    ),
+    (
         "quant/codes3.wgsl.tera",
         include_str!("../templates/quant/codes3.wgsl.tera"),
     ),
@@ -173,8 +181,9 @@ pub(crate) fn body(sources: &Sources, variant: Variant) -> Result<String, Render
         return sources.written(body).map(str::to_owned).map_err(failed);
     }
     let template = match variant.role {
-        _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
+        _ if variant.load == Load::Dp4a && variant.reduce == Reduce::Gemm => "dp4a_gemm.wgsl.tera",
         _ if variant.load == Load::Dp4a => "dp4a.wgsl.tera",
+        _ if variant.reduce == Reduce::Gemm => "int4_matmul_gemm.wgsl.tera",
         _ if variant.is_batched() => &format!("{}_batched.wgsl.tera", variant.role),
         Role::Attention
         | Role::AttentionSplitk

@@ -21,7 +21,7 @@ use kernels::{
     models::{Experts, GatedDeltaNet},
     plan::{Activation, Buffer, Part, chunk_positions},
     sampling::{Draw, SAMPLE_PARTS},
-    variants::{DP4A_LANES, INT8_GROUP, Load, Reduce},
+    variants::{DP4A_GEMM_SHARES, DP4A_LANES, INT8_GROUP, Load, Reduce},
 };
 use reference::{
     Checkpoint, Expected, Matrix,
@@ -137,6 +137,9 @@ type Judged = Vec<(&'static str, Vec<f64>, Expected)>;
 /// How a matrix variant adds its products over K.
 pub fn sum_form(variant: Variant, k: usize) -> Accumulation {
     let form = match variant.reduce {
+        Reduce::Gemm if variant.load == Load::Dp4a => {
+            Accumulation::any_order(k, DP4A_GEMM_SHARES, INT8_GROUP).of_int8()
+        }
         Reduce::Row | Reduce::Gemm => Accumulation::serial(k),
         Reduce::Tree | Reduce::Elementwise => {
             Accumulation::strided(k, variant.threads(), 8 * variant.eights_per_load())

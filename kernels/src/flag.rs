@@ -383,8 +383,8 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "dp4a",
-        doc: "matrices of four bits multiply activations rounded to int8 in groups of 32, by \
-              subgroup and four products at once (decode)",
+        doc: "matrices of four bits multiply activations rounded to int8 in groups of 32, four \
+              products at once: those of a decoded token by subgroup, with gemm those of a prompt",
         needs: &["sg"],
         selects: |v| on_if(v.load == Load::Dp4a),
         lossy: true,
@@ -399,7 +399,7 @@ pub const FLAGS: &[Flag] = &[
         default: |_| named(DP4A_ROWS, 0),
         selects: |v| {
             let at = if v.rows_per_workgroup() > 8 { 2 } else { 1 };
-            (v.load == Load::Dp4a).then_some(named(DP4A_ROWS, at))
+            v.is_dp4a_of_one().then_some(named(DP4A_ROWS, at))
         },
         ..PLAIN
     },
@@ -435,9 +435,9 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "gemm",
-        doc: "matrices multiply a chunk in tiles of 32 tokens by 32 rows, staged in workgroup \
-              memory, and the feed-forward layer in two dispatches (prefill); needs chunk and \
-              q4f16_1 weights",
+        doc: "matrices multiply a chunk in tiles of tokens by rows, staged in workgroup memory, \
+              and the feed-forward layer in two dispatches (prefill); needs chunk and q4f16_1 \
+              weights, with dp4a any of four bits",
         needs: &["chunk"],
         selects: |v| on_if(v.reduce == Reduce::Gemm),
         metric: Metric::Prefill,
@@ -723,11 +723,17 @@ impl Settings {
             .unwrap_or_else(|| panic!("flag {name} is not in the table"))
     }
 
+    /// Whether every flag takes the variant.
+    pub fn take(&self, variant: &Variant) -> bool {
+        let takes = |flag: &Flag| flag.takes(variant, self.get(flag.name));
+        FLAGS.iter().all(takes)
+    }
+
     /// Whether a form of `dp4a`, where nobody chose its rows of a workgroup, has those for a
     /// matrix of `rows` rows.
     pub fn takes_dp4a(&self, variant: &Variant, rows: usize) -> bool {
         let fits = (rows >= MANY_ROWS) == (variant.rows_per_workgroup() > 8);
-        variant.load != Load::Dp4a || self.get("dp4arows").is_on() || fits
+        !variant.is_dp4a_of_one() || self.get("dp4arows").is_on() || fits
     }
 
     /// The type of activations.

@@ -458,11 +458,7 @@ impl Builder<'_> {
             };
             VARIANTS.iter().rev().filter(written)
         });
-        let taken = |v: &&Variant| {
-            let value = |flag: &Flag| self.settings.get(flag.name);
-            let flags = FLAGS.iter().all(|flag| flag.takes(v, value(flag)));
-            flags && self.settings.takes_dp4a(v, rows)
-        };
+        let taken = |v: &&Variant| self.settings.take(v) && self.settings.takes_dp4a(v, rows);
         let mut reasons = Vec::new();
         for &variant in variants.filter(taken) {
             let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();

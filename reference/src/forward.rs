@@ -145,16 +145,27 @@ struct LayerCache {
     v: Vec<f64>,
 }
 
+/// How much of a pass rounds the activations that matrices of four bits multiply to int8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Int8 {
+    /// Nothing.
+    Nothing,
+    /// Tokens fed one by one, and the head.
+    Steps,
+    /// These and whole prompts.
+    Everything,
+}
+
 /// A model with its weights, its KV cache and its numerics.
 #[derive(Clone, Debug)]
 pub struct Forward<'a, W: ?Sized> {
     weights: &'a W,
     numerics: Numerics,
     kv: KvFormat,
-    /// Whether steps multiply int8 activations with matrices of four bits.
-    int8_steps: bool,
-    /// Whether a step is being fed that does.
-    rounds: bool,
+    /// What multiplies int8 activations with matrices of four bits.
+    int8: Int8,
+    /// Whether a step is being fed.
+    steps: bool,
     rope: Rope,
     cache: Vec<LayerCache>,
     states: Vec<LayerState>,
@@ -172,8 +183,8 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             weights,
             numerics,
             kv: KvFormat::Plain,
-            int8_steps: false,
-            rounds: false,
+            int8: Int8::Nothing,
+            steps: false,
             rope: Rope::of(spec),
             cache: vec![LayerCache::default(); spec.num_hidden_layers],
             states: vec![LayerState::new(spec); spec.num_hidden_layers],
@@ -190,11 +201,11 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         Self { kv, ..self }
     }
 
-    /// The same pass, whose steps round the activations that matrices of four bits multiply
-    /// to int8 ([`int8_rounded`]).
+    /// The same pass, which rounds the activations that matrices of four bits multiply
+    /// to int8 ([`int8_rounded`]) in so much of it.
     #[must_use]
-    pub fn with_int8_steps(self, int8_steps: bool) -> Self {
-        Self { int8_steps, ..self }
+    pub fn with_int8(self, int8: Int8) -> Self {
+        Self { int8, ..self }
     }
 
     /// Cached positions.
@@ -259,9 +270,9 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
     /// # Errors
     /// When the token is unknown or the cache is full; nothing was fed then.
     pub fn step(&mut self, token: u32) -> Result<Vec<f64>, ForwardError> {
-        self.rounds = self.int8_steps;
+        self.steps = true;
         let logits = self.prefill(&[token]);
-        self.rounds = false;
+        self.steps = false;
         logits
     }
 
@@ -554,7 +565,11 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         let matrix = self.weights.matrix(layer, tensor);
         // A prompt's head is that of a step.
         let head = tensor == self.weights.spec().head_tensor();
-        let rounds = self.rounds || (head && self.int8_steps);
+        let rounds = match self.int8 {
+            Int8::Nothing => false,
+            Int8::Steps => self.steps || head,
+            Int8::Everything => true,
+        };
         if rounds && matrix.format.bits() == 4 {
             let rounded: Vec<Vec<f64>> = xs.iter().map(|x| int8_rounded(x)).collect();
             return matrix.matmul(&borrow(&rounded));

@@ -25,6 +25,6 @@ mod tensors;
 
 pub use bounds::Expected;
 pub use checkpoint::{Checkpoint, Provenance};
-pub use forward::{Forward, Weights};
+pub use forward::{Forward, Int8, Weights};
 pub use matrix::{Matrix, Packed};
 pub use numerics::Numerics;

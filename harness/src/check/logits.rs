@@ -4,7 +4,7 @@ use super::{Check, compare};
 use crate::engine::{Arm, Engine};
 use anyhow::{Context as _, Result};
 use kernels::{Elem, Settings, kv::KvFormat};
-use reference::{Checkpoint, Expected, Forward, Numerics, roles::argmax};
+use reference::{Checkpoint, Expected, Forward, Int8, Numerics, roles::argmax};
 use results::record;
 
 /// Largest relative root-mean-square error of logits against the reference. For
@@ -112,7 +112,7 @@ impl Noise {
         let errors = row.iter().zip(exact).map(|(a, b)| (a - b).abs());
         Self {
             rel_rms: rel_rms(row, exact),
-            worst: if kind.kv == KvFormat::Int8 || kind.int8_steps {
+            worst: if kind.kv == KvFormat::Int8 || kind.int8 != Int8::Nothing {
                 errors.fold(0.0, f64::max)
             } else {
                 0.0
@@ -150,16 +150,21 @@ struct Kind {
     elem: Elem,
     /// Format of the cache.
     kv: KvFormat,
-    /// Whether decoded tokens multiply int8 activations.
-    int8_steps: bool,
+    /// What multiplies int8 activations.
+    int8: Int8,
 }
 
 impl Kind {
     fn of(settings: &Settings) -> Self {
+        let is_on = |flag| settings.get(flag).is_on();
         Self {
             elem: settings.elem(),
             kv: settings.kv_format(),
-            int8_steps: settings.get("dp4a").is_on(),
+            int8: match (is_on("dp4a"), is_on("chunk") && !is_on("gemm")) {
+                (false, _) => Int8::Nothing,
+                (true, true) => Int8::Steps,
+                (true, false) => Int8::Everything,
+            },
         }
     }
 }
@@ -209,7 +214,7 @@ impl Expectation {
         let pass = |numerics| {
             Forward::new(weights, numerics)
                 .cached_as(kind.kv)
-                .with_int8_steps(kind.int8_steps)
+                .with_int8(kind.int8)
         };
         let mut faithful = pass(Numerics::Faithful(kind.elem));
         let mut formula = pass(Numerics::Formula);

@@ -211,6 +211,7 @@ pub(super) const DP4A: &[Forms] = &[of(DP4A_ROLES).loading(DP4A_LOAD)];
 pub(super) const DP4A_32: &[Forms] = &[of(DP4A_ROLES)
     .loading(DP4A_LOAD)
     .tiled(&[Tile::Sixteen, Tile::ThirtyTwo])];
+pub(super) const DP4A_GEMM: &[Forms] = &[BATCHED_PRODUCT.by(&[Reduce::Gemm]).loading(DP4A_LOAD)];
 pub(super) const DP4A_F32: &[Forms] =
     &[of(&[Role::Int4Matmul]).loading(DP4A_LOAD).giving(Elem::F32)];
 /// Those whose outputs need not fill a workgroup, and that read nothing at their places.

@@ -68,7 +68,9 @@ impl Builder<'_> {
     /// for it.
     fn gemm_format(&self) -> Result<QuantFormat, QuantFormat> {
         let format = self.spec.format_of(Some(0), Tensor::GateUp);
-        let written = |v: &Variant| v.reduce == Reduce::Gemm && v.format == Some(format);
+        let written = |v: &Variant| {
+            v.reduce == Reduce::Gemm && v.format == Some(format) && self.settings.take(v)
+        };
         if VARIANTS.iter().any(written) {
             Ok(format)
         } else {

@@ -106,6 +106,10 @@ pub const FORMS: &[Form] = &[
     ),
     batched(
         Batch::Dynamic,
+        form(Role::Int4Matmul, Reduce::Gemm, Load::Dp4a),
+    ),
+    batched(
+        Batch::Dynamic,
         form(Role::Int4Matmul, Reduce::Row, Load::Vec4),
     ),
     batched(

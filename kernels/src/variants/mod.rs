@@ -5,7 +5,7 @@
 //! every weight format, output type and element type that it is written for. A variant's id is
 //! derived from its axes by one grammar,
 //! `role[_batched_m4|_batched_dyn][_f32][_sg|_tiled|_tiled8|_tiled_sg|_row][_vec4|_vec4h|_texture]`,
-//! or `role[_f32]_dp4a[ROWS]` of rows that subgroups own,
+//! or `role[_f32]_dp4a[ROWS]` of rows that subgroups own, and `_gemm` or `_gemm_dp4a`,
 //! and, where they are not q4f16_1 and f16, its format and `_elem32`; it is parsed
 //! back by looking the table up.
 
@@ -168,6 +168,12 @@ pub const DP4A_LANES: usize = 32;
 pub const INT8_GROUP: usize = 32;
 /// Rows, and vectors, of the tile of a GEMM's workgroup.
 pub const GEMM_TILE: usize = 32;
+/// Rows of the tile of the workgroup of a GEMM of [`Load::Dp4a`].
+pub const DP4A_GEMM_ROWS: usize = 64;
+/// Vectors of that tile.
+pub const DP4A_GEMM_TOKENS: usize = 16;
+/// Invocations that share one of its sums, each over every eighth group along K.
+pub const DP4A_GEMM_SHARES: usize = 8;
 /// Rows of the tile of a tree-form workgroup that multiplies several vectors.
 pub const BATCHED_TILE_ROWS: usize = 4;
 /// Invocations of a workgroup that normalises or quantises one head.
@@ -338,9 +344,9 @@ impl Variant {
             (Elem::F16 | Elem::F32, _) => "",
         };
         let reduce = match (self.reduce, self.tile) {
+            (Reduce::Gemm, _) => "_gemm",
             _ if self.load == Load::Dp4a => "",
             (Reduce::Row, _) => "_row",
-            (Reduce::Gemm, _) => "_gemm",
             (Reduce::Subgroup, Tile::One) => "_sg",
             (Reduce::Subgroup, Tile::Four) if self.role.is_product() => "_tiled",
             (Reduce::Subgroup, Tile::Two | Tile::Four) => "_tiled_sg",
@@ -352,6 +358,7 @@ impl Variant {
             Load::Vec2 => "_vec4h",
             Load::Vec4 => "_vec4",
             Load::Texture => "_texture",
+            Load::Dp4a if self.reduce == Reduce::Gemm => "_dp4a",
             Load::Dp4a => &format!("_dp4a{}", self.rows_per_workgroup()),
         };
         let format = match self.format {
@@ -378,9 +385,9 @@ impl Variant {
             | Role::MoeRouterLogits
             | Role::FusedFfn
             | Role::FusedFfnPrologue => match self.reduce {
+                _ if self.load == Load::Dp4a => DP4A_THREADS,
                 Reduce::Row => ROW_THREADS,
                 Reduce::Tree | Reduce::Elementwise | Reduce::Gemm => TREE_THREADS,
-                Reduce::Subgroup if self.load == Load::Dp4a => DP4A_THREADS,
                 // Published: two subgroups of 32.
                 Reduce::Subgroup if self.projects() && self.load == Load::Word => TREE_THREADS,
                 Reduce::Subgroup => SUBGROUP_THREADS,
@@ -442,6 +449,7 @@ impl Variant {
             (Reduce::Tree | Reduce::Elementwise, Role::FusedFfn) => BATCHED_TILE_ROWS / 2,
             (Reduce::Tree | Reduce::Elementwise, _) => BATCHED_TILE_ROWS,
             (Reduce::Subgroup, _) => self.tile.outputs(),
+            (Reduce::Gemm, _) if self.load == Load::Dp4a => DP4A_GEMM_ROWS,
             (Reduce::Gemm, _) => GEMM_TILE,
             (
                 Reduce::Row,
@@ -479,10 +487,11 @@ impl Variant {
 
     /// Vectors that one workgroup multiplies; its tile of them is y of the grid.
     pub const fn tokens_per_workgroup(&self) -> usize {
-        match (self.form.batch, self.form.reduce) {
-            (Batch::One, _) => 1,
-            (Batch::Four | Batch::Dynamic, Reduce::Gemm) => GEMM_TILE,
-            (Batch::Four | Batch::Dynamic, _) => 4,
+        match (self.form.batch, self.form.reduce, self.form.load) {
+            (Batch::One, ..) => 1,
+            (Batch::Four | Batch::Dynamic, Reduce::Gemm, Load::Dp4a) => DP4A_GEMM_TOKENS,
+            (Batch::Four | Batch::Dynamic, Reduce::Gemm, _) => GEMM_TILE,
+            (Batch::Four | Batch::Dynamic, ..) => 4,
         }
     }
 
@@ -512,7 +521,7 @@ impl Variant {
     /// or, in the one text of every integer product, of the model's longest row.
     pub fn held_row(&self, spec: &ModelSpec) -> usize {
         let any = matches!(self.role, Role::Int4Matmul | Role::Int4MatmulAdd);
-        if self.load == Load::Dp4a && any {
+        if self.is_dp4a_of_one() && any {
             spec.longest_row()
         } else {
             spec.hidden_size
@@ -521,7 +530,7 @@ impl Variant {
 
     /// Bytes of workgroup memory where it grows with `k`, the activations of a row.
     pub fn shared_bytes(&self, k: usize) -> usize {
-        if self.load == Load::Dp4a {
+        if self.is_dp4a_of_one() {
             // Codes, for each group a scale and a sum, and what subgroups add.
             let partials = self.rows_per_workgroup() * DP4A_LANES / 4 + DP4A_THREADS;
             return k + k / INT8_GROUP * size_of::<[f32; 2]>() + partials * size_of::<f32>();
@@ -540,6 +549,11 @@ impl Variant {
             0
         };
         k * self.elem.bytes() + self.threads() * (sums + squares)
+    }
+
+    /// Whether it multiplies one vector as integers, whose codes its workgroups hold whole.
+    pub fn is_dp4a_of_one(&self) -> bool {
+        self.load == Load::Dp4a && self.reduce == Reduce::Subgroup
     }
 
     /// Whether it reads or writes a cache of int8 codes.
@@ -604,7 +618,7 @@ impl Variant {
             return Err("needs the adapter feature subgroups".into());
         }
         let most = features.subgroup_size.map_or(0, |(_, most)| most);
-        if self.load == Load::Dp4a && most as usize > DP4A_LANES {
+        if self.is_dp4a_of_one() && most as usize > DP4A_LANES {
             return Err(format!(
                 "needs subgroups of at most {DP4A_LANES} invocations, this adapter has {most}"
             ));
