@@ -310,18 +310,31 @@ fn a_rotation_writes_what_the_plan_writes() {
             .prefill_whole(&arm.prefill, &[1, 2, 3])
             .expect("prefill");
         engine.decode(&arm.decode, 3, 2).expect("decode");
-        let sites = kernel_times::sites(&engine, &arm, &Filter::default()).expect("sites");
-        let dispatches: usize = sites.iter().map(|site| site.dispatches_per_token).sum();
-        let planned = arm.decode.plan.dispatches_per_token() as usize;
-        assert_eq!(dispatches, planned, "every dispatch has a site");
-        for site in &sites {
+        let chunk = engine
+            .prefill_program(&arm.prefill, 3, true)
+            .expect("a chunk");
+        engine.set_tokens(&[1, 2, 3]);
+        engine.run(&chunk, 0).expect("it runs");
+        let sites_of = |program: &Program| {
+            let sites = kernel_times::sites(&engine, &program.plan, &Filter::default());
+            let sites = sites.expect("sites");
+            let dispatches: usize = sites.iter().map(|site| site.dispatches_per_token).sum();
+            let planned = program.plan.dispatches_per_token() as usize;
+            assert_eq!(dispatches, planned, "every dispatch has a site");
+            sites
+        };
+        for (program, site) in [&*chunk, &arm.decode].into_iter().flat_map(|program| {
+            sites_of(program)
+                .into_iter()
+                .map(move |site| (program, site))
+        }) {
             // More sets than the two layers have, one output for all, and one set.
             for (sets, one_output) in [(3, false), (3, true), (0, false)] {
                 let turn = Turn {
                     weight_bytes: sets * site.weight_bytes,
                     one_output,
                 };
-                let rotation = engine.rotation(&arm, site.indices(), turn);
+                let rotation = engine.rotation(&arm, program, site.indices(), turn);
                 let rotation = rotation.expect("bound");
                 let expected = if site.weight_bytes == 0 {
                     1
@@ -329,24 +342,29 @@ fn a_rotation_writes_what_the_plan_writes() {
                     sets.max(1)
                 };
                 assert_eq!(rotation.weights as u64, expected, "{site:?}");
-                let same = engine.require_same(&arm, site.indices(), &rotation);
+                let same = engine.require_same(program, site.indices(), &rotation);
                 same.unwrap_or_else(|e| panic!("{choice}: {e:#}"));
             }
         }
         // Another site's weights give something else.
+        let sites = sites_of(&arm.decode);
         let of = |name: &str| sites.iter().find(|site| site.site == name).expect(name);
         let turn = Turn {
             weight_bytes: 0,
             one_output: false,
         };
         let (o, head) = (of("o").indices(), of("lm_head").indices());
-        let rotation = engine.rotation(&arm, &o[..1], turn).expect("bound");
+        let rotation = engine
+            .rotation(&arm, &arm.decode, &o[..1], turn)
+            .expect("bound");
         engine
-            .require_same(&arm, &o[1..], &rotation)
+            .require_same(&arm.decode, &o[1..], &rotation)
             .expect_err("the second layer is not the first");
-        let rotation = engine.rotation(&arm, head, turn).expect("bound");
+        let rotation = engine
+            .rotation(&arm, &arm.decode, head, turn)
+            .expect("bound");
         engine
-            .require_same(&arm, head, &rotation)
+            .require_same(&arm.decode, head, &rotation)
             .expect("the head");
     }
 }

@@ -135,10 +135,10 @@ impl<'p> Placed<'p> {
                 site: Some(site.name.clone()),
                 ..Filter::default()
             };
-            let found = sites(engine, arm, &filter)?;
+            let found = sites(engine, &arm.decode.plan, &filter)?;
             let of_name = found.into_iter().find(|found| found.site == site.name);
             let found = of_name.with_context(|| format!("no dispatch at {}", site.name))?;
-            let rotation = engine.rotation(arm, found.indices(), turn)?;
+            let rotation = engine.rotation(arm, &arm.decode, found.indices(), turn)?;
             bound.push((found.indices().to_vec(), rotation));
             place.get_or_insert((found.shape.clone(), found.weight_bytes));
         }
@@ -240,7 +240,7 @@ impl<'p> Placed<'p> {
             let right = checks.iter().all(|check| check.passed);
             append_checks(journal, kind, checks)?;
             if right {
-                self.engine.require_same(arm, indices, rotation)?;
+                self.engine.require_same(&arm.decode, indices, rotation)?;
             }
             passed &= right;
         }

@@ -7,13 +7,13 @@
 
 use crate::{
     device::Gpu,
-    engine::{Arm, Engine, Rotation, Turn},
+    engine::{Arm, Engine, Program, Rotation, Turn},
     timer::Timer,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use criterion::{Criterion, SamplingMode};
 use kernels::{
-    Role, Variant,
+    Plan, Role, Variant,
     plan::{Buffer, Part},
 };
 use results::sheet::{self, KernelTime};
@@ -60,7 +60,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Its dispatches, as indices in the plan of decoded tokens.
+    /// Its dispatches, as indices in the plan.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
@@ -144,12 +144,11 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The sites of a plan of decoded tokens that the filter takes, in order.
+/// The sites of a plan that the filter takes, in order.
 ///
 /// # Errors
 /// When it takes none: lists what there is.
-pub fn sites(engine: &Engine<'_>, arm: &Arm, filter: &Filter) -> Result<Vec<Site>> {
-    let plan = &arm.decode.plan;
+pub fn sites(engine: &Engine<'_>, plan: &Plan, filter: &Filter) -> Result<Vec<Site>> {
     let mut sites: Vec<Site> = Vec::new();
     for (index, dispatch) in plan.dispatches.iter().enumerate() {
         let same = |site: &&mut Site| {
@@ -205,10 +204,7 @@ pub fn sites(engine: &Engine<'_>, arm: &Arm, filter: &Filter) -> Result<Vec<Site
                 .is_none_or(|part| site.site.contains(part))
     });
     if sites.is_empty() {
-        bail!(
-            "nothing to time: a decoded token has the sites {}",
-            all.join(", ")
-        );
+        bail!("nothing to time: the sites are {}", all.join(", "));
     }
     Ok(sites)
 }
@@ -227,6 +223,7 @@ fn name(label: &str) -> &str {
 pub fn time(
     engine: &Engine<'_>,
     arm: &Arm,
+    program: &Program,
     timer: &Timer<'_>,
     sites: &[Site],
     measuring: &Measuring,
@@ -255,7 +252,7 @@ pub fn time(
                 weight_bytes: if mode == Mode::Warm { 0 } else { cold },
                 one_output: mode == Mode::ColdDependent,
             };
-            let rotation = engine.rotation(arm, &site.indices, turn)?;
+            let rotation = engine.rotation(arm, program, &site.indices, turn)?;
             let id = format!("{}_{}", site.site, site.variant);
             let folder = measuring.folder.join(mode.name()).join(&id);
             if let Some(baseline) = &measuring.baseline {
@@ -269,12 +266,12 @@ pub fn time(
                 );
             }
             // What is timed is right before, and still is right after.
-            engine.require_same(arm, &site.indices, &rotation)?;
+            engine.require_same(program, &site.indices, &rotation)?;
             let samples = measured(&mut criterion, mode.name(), &id, |dispatches| {
                 let count = usize::try_from(dispatches)?;
                 repeat(timer, &rotation, count)
             })?;
-            engine.require_same(arm, &site.indices, &rotation)?;
+            engine.require_same(program, &site.indices, &rotation)?;
             let written = measuring.save.as_deref().unwrap_or("new");
             let us = estimate(&folder.join(written).join("estimates.json"), 1e-3)?;
             let change = match measuring.baseline {

@@ -4,7 +4,7 @@
 
 use super::{
     Arm, Engine, part_of,
-    program::{Pipeline, bind},
+    program::{Pipeline, Program, bind},
     texture, with_guard,
 };
 use anyhow::{Result, ensure};
@@ -63,13 +63,19 @@ pub struct Turn {
 }
 
 impl Engine<'_> {
-    /// Binds the dispatches of `sites`, indices of one kind in the plan of decoded
-    /// tokens, in turn. What they read beside weights is what the memory holds.
+    /// Binds the dispatches of `sites`, indices of one kind in the plan of a program of
+    /// `arm`, in turn. What they read beside weights is what the memory holds.
     ///
     /// # Errors
     /// A device error.
-    pub fn rotation(&self, arm: &Arm, sites: &[usize], turn: Turn) -> Result<Rotation> {
-        let plan = &arm.decode.plan;
+    pub fn rotation(
+        &self,
+        arm: &Arm,
+        program: &Program,
+        sites: &[usize],
+        turn: Turn,
+    ) -> Result<Rotation> {
+        let plan = &program.plan;
         ensure!(!sites.is_empty(), "no dispatch to repeat");
         let first = &plan.dispatches[sites[0]];
         let bytes = first.weight_bytes.max(1);
@@ -114,7 +120,7 @@ impl Engine<'_> {
                 Some(shared) => shared.clone(),
                 None => self.outputs_of(plan.elem, dispatch),
             };
-            let group = self.bound(pipeline, arm, dispatch, &uniform, &made, copies.get(&set))?;
+            let group = self.bound(pipeline, plan, dispatch, &uniform, &made, copies.get(&set))?;
             rotation.groups.push(group);
             let first = made.first().map(|(_, buffer)| buffer.clone());
             rotation.outputs.extend(first);
@@ -125,13 +131,12 @@ impl Engine<'_> {
     fn bound(
         &self,
         pipeline: &Pipeline,
-        arm: &Arm,
+        plan: &kernels::Plan,
         dispatch: &Dispatch,
         uniform: &wgpu::Buffer,
         outputs: &[(&'static str, wgpu::Buffer)],
         weights: Option<&BTreeMap<Buffer, Copied>>,
     ) -> Result<wgpu::BindGroup> {
-        let plan = &arm.decode.plan;
         let uniform = wgpu::BufferBinding {
             buffer: uniform,
             offset: 0,
@@ -208,8 +213,13 @@ impl Engine<'_> {
     ///
     /// # Errors
     /// When they differ, or a device error.
-    pub fn require_same(&self, arm: &Arm, sites: &[usize], rotation: &Rotation) -> Result<()> {
-        let plan = &arm.decode.plan;
+    pub fn require_same(
+        &self,
+        program: &Program,
+        sites: &[usize],
+        rotation: &Rotation,
+    ) -> Result<()> {
+        let plan = &program.plan;
         // A state is another after every run, so the program's own begins where this did.
         let advances = (plan.dispatches[sites[0]].buffers.iter()).any(|b| b.is_recurrent());
         if advances {
@@ -240,10 +250,15 @@ impl Engine<'_> {
                 return Ok(());
             };
             let mut encoder = self.encoder();
-            arm.decode.record(&mut encoder, Some(site));
+            program.record(&mut encoder, Some(site));
             self.gpu.run(&dispatch.label, encoder)?;
             let name = Buffer::Activation(activation);
-            let len = activation_len(self.weights.spec(), activation, plan.splits, 1);
+            let len = activation_len(
+                self.weights.spec(),
+                activation,
+                plan.splits,
+                plan.phase.tokens(),
+            );
             let element = activation.elem(plan.elem).bytes();
             // A part of a matrix makes a part of the output.
             let rows = dispatch.rows();

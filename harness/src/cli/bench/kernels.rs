@@ -63,6 +63,13 @@ pub(in crate::cli) struct KernelArgs {
     /// With --kernels: the part I of N of the sites, as 1/4; `results merge` joins the CSV
     #[arg(long, value_name = "I/N", requires = "kernels")]
     shard: Option<Shard>,
+    /// With --kernels: those of the prompt's last chunk instead
+    #[arg(
+        long,
+        requires = "kernels",
+        conflicts_with_all = ["csv", "save_baseline", "baseline"]
+    )]
+    chunk: bool,
     /// With --kernels: also with the same weights again and again, which caches hold
     #[arg(long, requires = "kernels")]
     warm: bool,
@@ -185,7 +192,19 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let context = prompt.ids.len() + GATE_TOKENS + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
-    let all = kernels::sites(&engine, &arm, &args.kernels.filter()?)?;
+    let chunk = args
+        .kernels
+        .chunk
+        .then(|| arm.prefill.last_chunk(prompt.ids.len()));
+    let in_chunk;
+    let program = match &chunk {
+        Some(chunk) => {
+            in_chunk = engine.prefill_program(&arm.prefill, chunk.len(), true)?;
+            &*in_chunk
+        }
+        None => &arm.decode,
+    };
+    let all = kernels::sites(&engine, &program.plan, &args.kernels.filter()?)?;
     let (shard, count) = (args.kernels.shard.unwrap_or(Shard::WHOLE), all.len());
     let sites = shard.take(all);
     if sites.is_empty() {
@@ -196,6 +215,11 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     bar.finish_and_clear();
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
     let timed = if failed.is_empty() {
+        if let Some(chunk) = &chunk {
+            engine.reach(&arm.prefill, &prompt.ids[..chunk.start])?;
+            engine.set_tokens(&prompt.ids[chunk.clone()]);
+            engine.run(program, chunk.start)?;
+        }
         let measuring = Measuring {
             seconds: args.kernels.seconds,
             folder: baseline_folder(&gpu, &weights.spec().id),
@@ -203,7 +227,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
             save: args.kernels.save_baseline.clone(),
             baseline: args.kernels.baseline.clone(),
         };
-        kernels::time(&engine, &arm, &timer, &sites, &measuring)?
+        kernels::time(&engine, &arm, program, &timer, &sites, &measuring)?
     } else {
         vec![]
     };
@@ -218,7 +242,8 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         "driver": gpu.info.driver,
         "driver_info": gpu.info.driver_info,
         "settings": settings.values(),
-        "position": prompt.ids.len() + GATE_TOKENS,
+        "tokens": program.plan.phase.tokens(),
+        "position": chunk.map_or(prompt.ids.len() + GATE_TOKENS, |chunk| chunk.start),
         "checks": { "passed": checks.len() - failed.len(), "failed": failed },
         "roof": roof,
         "timer": timer.grade,
