@@ -13,7 +13,7 @@ mod start;
 mod sweep;
 
 use crate::{
-    device,
+    check, device,
     engine::{Arm, Engine, Making, Texts},
     interrupt,
     model::Prompt,
@@ -22,7 +22,7 @@ use crate::{
 use anyhow::{Result, bail};
 use blocks::{Until, blocks};
 use element::{Tokens, Turns};
-use gate::{GATE_STEPS, gate};
+use gate::gate;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
     Features, Flag, ModelSpec, Phase, Settings, Value,
@@ -209,7 +209,7 @@ fn ended(mut journal: JournalWriter, result: Result<bool>, reports_dir: &Path) -
 fn context(spec: &ModelSpec, request: &Request<'_>) -> usize {
     (request.prompt.ids.len() + request.tokens)
         .max(SWEEP_POSITIONS)
-        .max(request.prompt.ids.len() + GATE_STEPS)
+        .max(request.prompt.ids.len() + check::STEPS)
         .max(match request.subject.metric {
             Metric::Decode | Metric::Prefill => 0,
             Metric::SecondTurn => Turns::of(request).tokens(),

@@ -5,12 +5,14 @@
 //! kernel does not hide behind those before it; the whole model is judged by its
 //! logits and by its greedy tokens.
 
+mod choices;
 mod experts;
 mod logits;
 mod recurrent;
 
+pub(crate) use choices::{Fed, Router, choices, judge_choices, layer_of, note, routes};
 pub(crate) use logits::{EXCUSED_SHARE, logit_worst, logits_rel_rms};
-pub use logits::{Expectation, Greedy, Noise, greedy, logits};
+pub use logits::{Expectation, Greedy, Noise, STEPS, greedy, logits};
 pub(crate) use recurrent::recurred;
 
 use crate::engine::{Arm, Captured, Engine, every, part_of};
@@ -126,7 +128,6 @@ pub fn model(engine: &Engine<'_>, arm: &Arm, prompt: &[u32], tokens: usize) -> R
     engine.reach(&arm.prefill, &prompt[..last])?;
     engine.set_token(prompt[last]);
     checks.extend(within("decode", roles(engine, &arm.decode, last, every)?));
-    engine.prefill_whole(&arm.prefill, prompt)?;
     let expected = Expectation::new(engine.weights, prompt, tokens, arm.prefill.settings())?;
     checks.extend(greedy(engine, arm, &expected)?.checks);
     Ok(checks)

@@ -2,20 +2,25 @@
 //! held against the CPU reference and against both chains on the GPU.
 
 mod folder;
+mod followed;
 
 pub use folder::Folder;
 
 use crate::{
-    check::{EXCUSED_SHARE, Noise, logit_worst, logits, logits_rel_rms},
+    check::{
+        self, EXCUSED_SHARE, Fed, Noise, layer_of, logit_worst, logits, logits_rel_rms, note,
+        routes,
+    },
     device::Gpu,
-    engine::{Arm, Captured, Engine, every},
+    engine::{Arm, Captured, Engine},
 };
 use anyhow::{Context as _, Result, bail};
-use folder::{Prompt, ROUTER, ROUTER_MARGIN, SHARED_GATE, Stage};
-use kernels::{Elem, ModelSpec, Settings, kv::KvFormat, plan::Buffer};
+use folder::{Prompt, ROUTER, SHARED_GATE, Stage};
+use followed::{Followed, LOGITS};
+use kernels::{Dispatch, Elem, ModelSpec, Settings, kv::KvFormat, plan::Buffer};
 use reference::{
     Checkpoint, Forward, Numerics,
-    forward::{Trace, TraceRows},
+    forward::{Choices, Trace, TraceRows},
     roles::argmax,
 };
 use serde::Serialize;
@@ -131,12 +136,11 @@ pub fn check(gpu: &Gpu, folder: &Folder, settings: &Settings) -> Result<Vec<Comp
         all.extend(reference(&folder.weights, prompt)?);
     }
     for prompt in &folder.prompts {
-        let rounding = Rounding::of(&folder.weights, prompt, settings.elem())?;
         if !prompt.has_all_rows() {
             engine.prefill_whole(&arm.prefill, &prompt.ids)?;
         }
         for pass in [Pass::Prefill, Pass::Decode] {
-            all.extend(chain(&engine, pass, &arm, prompt, &rounding)?);
+            all.extend(chain(&engine, pass, &arm, prompt)?);
         }
         if !prompt.greedy.is_empty() {
             let worst = worst_logit(&all, prompt);
@@ -157,8 +161,14 @@ fn reference(weights: &Checkpoint, prompt: &Prompt) -> Result<Vec<Comparison>> {
     for stage in &prompt.stages {
         let rows = stage_rows(&trace, &stage.name)?;
         let row = |at: usize| rows.get(at).map(Vec::as_slice);
-        let bound = |_| F32_REL_RMS;
-        all.push(stage_comparison(Pass::Reference, prompt, stage, bound, row));
+        let expected = |_, row: &[f64]| (row.to_vec(), F32_REL_RMS);
+        all.push(stage_comparison(
+            Pass::Reference,
+            prompt,
+            stage,
+            expected,
+            row,
+        ));
     }
     let mut forward = Forward::new(weights, Numerics::Formula);
     let last = prompt.ids.len() - 1;
@@ -212,69 +222,22 @@ fn stage_rows(trace: &Trace, name: &str) -> Result<Vec<Vec<f64>>> {
     })
 }
 
-/// What rounding alone changes in a prompt's rows, relative: the rounding-faithful
-/// reference against the formula. A router amplifies it, and in one row much more than
-/// in another, so it is known of models with experts alone.
-#[derive(Debug, Default)]
-struct Rounding {
-    /// By stage, and by position.
-    stages: BTreeMap<String, Vec<f64>>,
-    logits: Vec<f64>,
-}
-
-impl Rounding {
-    fn of(weights: &Checkpoint, prompt: &Prompt, elem: Elem) -> Result<Self> {
-        if weights.spec().experts.is_none() {
-            return Ok(Self::default());
-        }
-        let run = |numerics| -> Result<_> {
-            let mut trace = Trace::new(TraceRows::All);
-            Forward::new(weights, numerics).prefill_traced(&prompt.ids, &mut trace)?;
-            let logits = Forward::new(weights, numerics).prefill_all(&prompt.ids)?;
-            Ok((trace, logits))
-        };
-        let (exact, exact_logits) = run(Numerics::Formula)?;
-        let (rounded, rounded_logits) = run(Numerics::Faithful(elem))?;
-        let relative = |rounded: &[Vec<f64>], exact: &[Vec<f64>]| -> Vec<f64> {
-            let rows = rounded.iter().zip(exact);
-            rows.map(|(r, e)| errors(r, e, 0.0).rel_rms).collect()
-        };
-        let mut stages = BTreeMap::new();
-        for Stage { name, .. } in &prompt.stages {
-            let rows = [stage_rows(&rounded, name)?, stage_rows(&exact, name)?];
-            stages.insert(name.clone(), relative(&rows[0], &rows[1]));
-        }
-        Ok(Self {
-            stages,
-            logits: relative(&rounded_logits, &exact_logits),
-        })
-    }
-
-    /// The limit of a row on the GPU: as of every row, and twice what rounding alone
-    /// makes in this one (as [`crate::check::Expectation`] has it).
-    fn limit(of_rows: f64, rounding: Option<&Vec<f64>>, at: usize) -> f64 {
-        let rounding = rounding.and_then(|rows| rows.get(at));
-        of_rows.max(2.0 * rounding.copied().unwrap_or(0.0))
-    }
-}
-
 /// One chain over the rows of a prompt that have golden logits, position by position
 /// with the head; the cache holds what is before the first of them.
-fn chain(
-    engine: &Engine<'_>,
-    pass: Pass,
-    arm: &Arm,
-    prompt: &Prompt,
-    rounding: &Rounding,
-) -> Result<Vec<Comparison>> {
+fn chain(engine: &Engine<'_>, pass: Pass, arm: &Arm, prompt: &Prompt) -> Result<Vec<Comparison>> {
     let stages = prompt.stages.iter();
     let wanted: BTreeSet<usize> = stages.flat_map(|s| s.rows.keys().copied()).collect();
     let mut found: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
-    let mut rows = Vec::new();
-    let mut squares = Squares::default();
+    let mut logits_found = Vec::new();
+    let spec = engine.weights.spec();
+    let mut choices: Choices = vec![vec![vec![]; prompt.ids.len()]; spec.num_hidden_layers];
+    // Those that each row of logits is of.
+    let mut chosen: Vec<Choices> = Vec::new();
     let first = if prompt.has_all_rows() {
         0
     } else {
+        let fed = [Fed::Prompt(0..prompt.ids.len())];
+        choices = check::choices(engine, arm, &prompt.ids, &fed)?.unwrap_or(choices);
         prompt.ids.len() - 1
     };
     for position in first..prompt.ids.len() {
@@ -293,46 +256,43 @@ fn chain(
             }
             Pass::Decode | Pass::Reference => &arm.decode,
         };
-        if wanted.contains(&position) {
-            engine.run_captured(program, fed.start, every, |captured| {
-                for (stage, values) in stages_in(&captured, engine.weights.spec()) {
-                    found.entry(stage).or_default().insert(position, values);
+        let judged = wanted.contains(&position);
+        if judged || spec.experts.is_some() {
+            let select = |dispatch: &Dispatch| judged || routes(dispatch);
+            engine.run_captured(program, fed.start, select, |captured| {
+                if let Some(experts) = spec.experts.filter(|_| routes(captured.dispatch)) {
+                    note(&captured, &experts, fed.clone(), &mut choices)?;
+                }
+                if judged {
+                    for (stage, values) in stages_in(&captured, spec) {
+                        found.entry(stage).or_default().insert(position, values);
+                    }
                 }
                 Ok(())
             })?;
         } else {
             engine.run(program, fed.start)?;
         }
-        let expected = match (pass, prompt.cached.get(&position)) {
-            (Pass::Decode, Some(cached)) => cached,
-            (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[&position],
-        };
-        let logits_found = engine.logits(&program.plan)?;
-        let elem = program.plan.elem;
-        let bound = gpu_rel_rms(engine.weights.spec(), elem);
-        squares.add(&logits_found, expected, prompt.open.contains(&position));
-        let bound = Rounding::limit(bound, Some(&rounding.logits), position);
-        let noise = Noise {
-            rel_rms: bound / 2.0,
-            worst: 0.0,
-        };
-        let check = logits("logits", &logits_found, expected, noise, elem);
-        let errors = errors(&logits_found, expected, bound);
-        let wrong = check.note.filter(|_| !check.passed);
-        rows.push(if prompt.open.contains(&position) {
-            open_comparison(pass, prompt, position, expected.len(), errors)
-        } else {
-            logits_comparison(
-                pass,
-                prompt,
-                position,
-                &logits_found,
-                expected,
-                errors,
-                wrong,
-            )
-        });
+        logits_found.push((position, engine.logits(&program.plan)?));
+        let until = |layer: &Vec<Vec<u32>>| layer[..=position].to_vec();
+        chosen.push(choices.iter().map(until).collect());
     }
+    // The longest first, which most others begin.
+    let mut followed: Vec<Followed> = Vec::new();
+    let elem = arm.decode.plan.elem;
+    for choices in chosen.iter().rev().filter(|_| spec.experts.is_some()) {
+        if !followed.iter().any(|f| f.is_of(choices)) {
+            followed.push(Followed::new(engine.weights, prompt, choices, elem)?);
+        }
+    }
+    let of_row = |at: usize| followed.iter().find(|f| f.is_of(&chosen[at - first]));
+    let expected = |stage: &str, at: usize, golden: &[f64], of_rows: f64| match of_row(at) {
+        None => (golden.to_vec(), of_rows),
+        Some(followed) => (
+            followed.expected(stage, at, golden),
+            followed.limit(stage, at, of_rows),
+        ),
+    };
     let settings = arm.prefill.settings();
     let stages = prompt.stages.iter();
     let mut all: Vec<Comparison> = stages
@@ -340,24 +300,57 @@ fn chain(
         .map(|stage| {
             let rows = found.get(&stage.name);
             // A plan of f32 is held to no less.
-            let bound = gpu_rel_rms(engine.weights.spec(), Elem::F16);
-            let of_stage = rounding.stages.get(&stage.name);
-            let limit = |at| Rounding::limit(bound, of_stage, at);
-            stage_comparison(pass, prompt, stage, limit, |at| {
+            let of_rows = gpu_rel_rms(spec, Elem::F16);
+            let expected = |at, golden: &[f64]| expected(&stage.name, at, golden, of_rows);
+            stage_comparison(pass, prompt, stage, expected, |at| {
                 rows?.get(&at).map(Vec::as_slice)
             })
         })
         .collect();
-    all.extend(rows);
-    if engine.weights.spec().experts.is_some() {
-        let bound = gpu_rel_rms(engine.weights.spec(), arm.decode.plan.elem);
-        all.push(squares.comparison(pass, prompt, bound));
+    let mut squares = Squares::default();
+    let of_rows = gpu_rel_rms(spec, elem);
+    for (position, found) in &logits_found {
+        let golden = match (pass, prompt.cached.get(position)) {
+            (Pass::Decode, Some(cached)) => cached,
+            (Pass::Decode | Pass::Prefill | Pass::Reference, _) => &prompt.logits[position],
+        };
+        let (expected, bound) = expected(LOGITS, *position, golden, of_rows);
+        squares.add(found, &expected);
+        let noise = Noise {
+            rel_rms: bound / 2.0,
+            worst: 0.0,
+        };
+        let check = logits("logits", found, &expected, noise, elem);
+        let errors = errors(found, &expected, bound);
+        let wrong = check.note.filter(|_| !check.passed);
+        all.push(logits_comparison(
+            pass, prompt, *position, found, &expected, errors, wrong,
+        ));
     }
+    if spec.experts.is_some() {
+        all.push(squares.comparison(pass, prompt, of_rows));
+    }
+    let choices = followed.into_iter().map(|followed| Comparison {
+        pass,
+        prompt: prompt.name.clone(),
+        stage: EXPERTS.into(),
+        row: None,
+        elements: followed.check.elements as usize,
+        errors: None,
+        argmax_agrees: None,
+        excused: None,
+        passed: followed.check.passed,
+        note: followed.check.note,
+    });
+    all.extend(choices);
     Ok(all)
 }
 
+/// The stage of what the routers chose.
+pub const EXPERTS: &str = "experts";
+
 /// Squares of all rows of a prompt's logits together, as the golden data's README
-/// measured what is to be expected of experts; open rows are left out.
+/// measured what is to be expected of experts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Squares {
     elements: usize,
@@ -366,10 +359,7 @@ struct Squares {
 }
 
 impl Squares {
-    fn add(&mut self, found: &[f64], expected: &[f64], open: bool) {
-        if open {
-            return;
-        }
+    fn add(&mut self, found: &[f64], expected: &[f64]) {
         self.elements += expected.len();
         let square = |x: f64| x * x;
         let rows = found.iter().zip(expected);
@@ -422,13 +412,7 @@ pub fn not_formed(folder: &Folder, settings: &Settings) -> Vec<String> {
 /// last token.
 fn stages_in(captured: &Captured<'_>, spec: &ModelSpec) -> Vec<(String, Vec<f64>)> {
     let label = captured.dispatch.label.as_str();
-    let (layer, site) = match label
-        .strip_prefix("layers.")
-        .and_then(|l| l.split_once('.'))
-    {
-        Some((layer, site)) => (layer.parse().unwrap_or(0), site),
-        None => (0, label),
-    };
+    let (layer, site) = layer_of(label).unwrap_or((0, label));
     let of_layer = |stage: &str| format!("layers.{layer}.{stage}");
     let of_norm = |name: &str| {
         let mut bindings = captured.dispatch.variant.storage_bindings();
@@ -537,21 +521,19 @@ fn no_number(at: usize, expected: &[f64]) -> Option<String> {
     Some(format!("position {at}: expected value is {wrong}"))
 }
 
-/// Compares a stage's rows; `found` gives the row of a position.
+/// Compares a stage's rows; `expected` gives what is expected of one in the place of the
+/// golden row, with its limit, and `found` the row of a position.
 fn stage_comparison<'r>(
     pass: Pass,
     prompt: &Prompt,
     stage: &Stage,
-    bound: impl Fn(usize) -> f64,
+    expected: impl Fn(usize, &[f64]) -> (Vec<f64>, f64),
     found: impl Fn(usize) -> Option<&'r [f64]>,
 ) -> Comparison {
-    // Where rounding may choose another expert, a GPU's row says nothing.
-    let judged = |at: &usize| pass == Pass::Reference || !prompt.open.contains(at);
-    let rows = stage
-        .rows
-        .iter()
-        .filter(|(at, _)| judged(at))
-        .map(|(&at, expected)| errors(found(at).unwrap_or_default(), expected, bound(at)));
+    let rows = stage.rows.iter().map(|(&at, golden)| {
+        let (expected, bound) = expected(at, golden);
+        errors(found(at).unwrap_or_default(), &expected, bound)
+    });
     // The row that uses most of its limit.
     let used = |row: &Errors| row.rel_rms / row.bound;
     let worst = rows.reduce(|a, b| Errors {
@@ -607,32 +589,6 @@ fn logits_comparison(
         excused: None,
         passed: wrong.is_none() && within(errors.rel_rms, errors.bound) && (agrees || near_tie),
         note,
-    }
-}
-
-/// A row at a position at which rounding may give the token another expert: that it is
-/// finite is all that is asked of it.
-fn open_comparison(
-    pass: Pass,
-    prompt: &Prompt,
-    row: usize,
-    elements: usize,
-    errors: Errors,
-) -> Comparison {
-    Comparison {
-        pass,
-        prompt: prompt.name.clone(),
-        stage: "logits".into(),
-        row: Some(row),
-        elements,
-        errors: None,
-        argmax_agrees: None,
-        excused: None,
-        passed: errors.worst_abs.is_finite(),
-        note: Some(format!(
-            "not judged: a router's margin below {ROUTER_MARGIN}; rel. rms {:.4}",
-            errors.rel_rms
-        )),
     }
 }
 

@@ -79,13 +79,15 @@ fn passes_within(test: &str, model: &str, layers: usize, bound: f64, experts: bo
         let of_layer = |layer| routed.map(|stage| format!("{prompt}.layers.{layer}.{stage}"));
         ignored.extend((0..layers).filter(|_| experts).flat_map(of_layer));
     }
+    let margins = ["p0", "p1", "p2"].map(|prompt| format!("{prompt}.router_margin"));
+    ignored.extend(margins.into_iter().filter(|_| experts));
     ignored.push("p2.mean_nll".into());
     ignored.sort();
     assert_eq!(document["ignored"], json!(ignored), "{model}");
     let of_layer = if experts { 7 } else { 6 };
     for pass in ["reference", "prefill", "decode"] {
         let of_pass = || list(&document).iter().filter(|c| c["pass"] == pass);
-        let others = ["logits", "all_logits", "greedy"];
+        let others = ["logits", "all_logits", "experts", "greedy"];
         let stages = of_pass().filter(|c| !others.iter().any(|stage| c["stage"] == *stage));
         assert_eq!(
             stages.count(),
@@ -94,6 +96,12 @@ fn passes_within(test: &str, model: &str, layers: usize, bound: f64, experts: bo
         );
         let rows = of_pass().filter(|c| c["stage"] == "logits");
         assert_eq!(rows.count(), 1 + 7 + 37, "{model}, {pass}: rows");
+        let chosen = of_pass().filter(|c| c["stage"] == "experts").count();
+        let on_gpu = experts && pass != "reference";
+        assert!(
+            (chosen > 2) == on_gpu,
+            "{model}, {pass}: choices of experts"
+        );
         let greedy = of_pass().filter(|c| c["stage"] == "greedy").count();
         let prompts = if pass == "prefill" { 0 } else { 3 + 1 };
         assert_eq!(

@@ -7,12 +7,13 @@ use harness::{
     check,
     device::Gpu,
     engine::{Arm, Engine, every},
+    model,
 };
 use kernels::{
     Elem, ModelSpec, Settings, flag,
     models::{self, Experts, GatedDeltaNet, Mixer},
 };
-use reference::{Checkpoint, synth};
+use reference::{Checkpoint, folder, synth};
 use support::adapter;
 
 /// Four seeded layers with heads of few elements.
@@ -85,6 +86,41 @@ fn every_role_is_within_its_derived_bound() {
             check::require_passed(&checks, weights.spec())
                 .unwrap_or_else(|error| panic!("{model} {choices:?}: {error:#}"));
         }
+    }
+}
+
+/// Real routers come near ties: there the reference takes the experts of the GPU, and says
+/// what it thinks of them.
+#[test]
+fn experts_near_a_tie_are_those_of_the_gpu() {
+    let test = "experts_near_a_tie_are_those_of_the_gpu";
+    let Some(gpu) = adapter(test) else {
+        return;
+    };
+    for name in ["qwen36-moe-tiny", "qwen36-moe-q3-tiny"] {
+        let Some(dir) = support::golden(test, name) else {
+            continue;
+        };
+        let weights = folder::read(&dir, &|_, _| {}).expect("the golden model loads");
+        let prompt = model::prompt(weights.spec(), None, model::DEFAULT_SEED).expect("a prompt");
+        let settings = settings(&gpu, &[]);
+        let mut engine = Engine::new(&gpu, &weights, 80, None).expect("engine");
+        let arm = engine.arm(&settings).expect("arm");
+        let expected = check::Expectation::new(&weights, &prompt.ids, check::STEPS, &settings);
+        let expected = expected.expect("the reference runs");
+        let greedy = check::greedy(&engine, &arm, &expected).expect("runs");
+        assert_eq!(
+            greedy.checks[0].stage, "experts",
+            "{name}: the choice is judged"
+        );
+        let tokens = prompt.ids.len() + check::STEPS;
+        let layers = weights.spec().num_hidden_layers;
+        assert_eq!(
+            greedy.checks[0].elements,
+            (layers * tokens) as u64,
+            "{name}"
+        );
+        check::require_passed(&greedy.checks, weights.spec()).expect(name);
     }
 }
 

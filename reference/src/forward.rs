@@ -15,6 +15,7 @@ use crate::roles::{
 use crate::{Matrix, Numerics};
 use delta_net::LayerState;
 use experts::Mixture;
+pub use experts::{Choices, Routed};
 use half::f16;
 use kernels::models::Mixer;
 use kernels::{ModelSpec, Tensor, kv::KvFormat};
@@ -169,6 +170,10 @@ pub struct Forward<'a, W: ?Sized> {
     rope: Rope,
     cache: Vec<LayerCache>,
     states: Vec<LayerState>,
+    /// By layer and position; empty without experts.
+    routed: Vec<Vec<Routed>>,
+    /// Choices that are not the routers' own.
+    followed: Choices,
     /// The tokens fed, of a model whose state cannot be cut back.
     fed: Vec<u32>,
     len: usize,
@@ -188,6 +193,8 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
             rope: Rope::of(spec),
             cache: vec![LayerCache::default(); spec.num_hidden_layers],
             states: vec![LayerState::new(spec); spec.num_hidden_layers],
+            routed: vec![Vec::new(); spec.num_hidden_layers],
+            followed: Choices::new(),
             fed: Vec::new(),
             len: 0,
             logits: None,
@@ -262,6 +269,9 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
         for layer in &mut self.cache {
             layer.k.truncate(elements);
             layer.v.truncate(elements);
+        }
+        for layer in &mut self.routed {
+            layer.truncate(len);
         }
     }
 
@@ -430,12 +440,13 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
 
             let ffn_out = if let Some(experts) = self.weights.spec().experts {
                 let Mixture {
-                    logits,
+                    routed,
                     activated,
                     out,
                 } = self.experts(layer, &normed);
                 let part = |range: std::ops::RangeFrom<usize>, len: usize| -> Vec<Vec<f64>> {
-                    let rows = logits.iter().map(|row| row[range.clone()][..len].to_vec());
+                    let rows = routed.iter();
+                    let rows = rows.map(|row| row.logits[range.clone()][..len].to_vec());
                     rows.collect()
                 };
                 record("router_logits", &part(0.., experts.num_experts));
@@ -443,6 +454,7 @@ impl<'a, W: Weights + ?Sized> Forward<'a, W> {
                     record("shared_gate_logit", &part(experts.num_experts.., 1));
                 }
                 record("ffn_act", &activated);
+                self.routed[layer].extend(routed);
                 out
             } else {
                 let activated = self.ffn(layer, &normed);

@@ -3,7 +3,7 @@
 
 use super::{Compared, Request};
 use crate::{
-    check,
+    check::{self, Fed},
     device::Gpu,
     engine::{Arm, Engine},
 };
@@ -168,25 +168,31 @@ impl Turns {
     }
 
     /// Compares the logits after an arm's second prompt with the reference, which runs
-    /// all of it.
+    /// all of it, with the experts of the arm.
     pub(super) fn check(
         self,
         engine: &Engine<'_>,
         request: &Request<'_>,
         arm: &Arm,
-    ) -> Result<check::Check> {
+    ) -> Result<Vec<check::Check>> {
         let prompt = self.first_turn(engine, request, arm)?;
-        engine.prefill(&arm.prefill, &prompt)?;
+        let reused = engine.prefill(&arm.prefill, &prompt)?.reused;
         let expected = check::Expectation::new(engine.weights, &prompt, 0, arm.prefill.settings())?;
         let elem = arm.decode.plan.elem;
         let found = engine.logits(&arm.decode.plan)?;
+        let first = self.first.min(reused);
+        let parts = [
+            Fed::Prompt(0..first),
+            Fed::Steps(first..reused),
+            Fed::Prompt(reused..prompt.len()),
+        ];
+        let (followed, choice) = match check::choices(engine, arm, &prompt, &parts)? {
+            Some(choices) => expected.following(engine.weights, &choices)?,
+            None => (None, None),
+        };
+        let expected = followed.unwrap_or(expected);
         let (logits, noise) = (&expected.logits[0], expected.noise[0]);
-        Ok(check::logits(
-            "logits.second turn",
-            &found,
-            logits,
-            noise,
-            elem,
-        ))
+        let logits = check::logits("logits.second turn", &found, logits, noise, elem);
+        Ok(choice.into_iter().chain([logits]).collect())
     }
 }

@@ -15,12 +15,6 @@ use results::{
     record::{self, Line},
 };
 
-/// Decode steps of the correctness gate, after the prompt's own logits.
-///
-/// With those, 21 tokens: one near tie among them is within the share that may
-/// be excused.
-pub(super) const GATE_STEPS: usize = 20;
-
 /// Compares every arm's logits and greedy tokens with the reference, and the arms with
 /// each other; false where a check failed.
 pub(super) fn gate(
@@ -37,7 +31,7 @@ pub(super) fn gate(
     let mut expectations = vec![check::Expectation::new(
         weights,
         prompt,
-        GATE_STEPS,
+        check::STEPS,
         settings(0),
     )?];
     // Every arm is fed the same tokens.
@@ -58,21 +52,19 @@ pub(super) fn gate(
             return Ok(true);
         }
         phase(bar, &format!("checking arm {kind}"));
-        // The first prefill warms up and feeds the gate; the second is timed.
-        engine.prefill_whole(&arm.prefill, prompt)?;
         let gate = check::greedy(engine, arm, expected(kind.plan()))?;
-        gates.push(gate.logits);
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
         }
+        gates.push(gate);
     }
     if request.subject.metric == Metric::SecondTurn {
         phase(bar, "checking the second turn");
         for (arm, kind) in arms.iter().zip(request.kinds().iter().copied()) {
-            let check = Turns::of(request).check(engine, request, arm)?;
-            let passed = check.passed;
-            append_checks(journal, kind, vec![check])?;
+            let checks = Turns::of(request).check(engine, request, arm)?;
+            let passed = checks.iter().all(|check| check.passed);
+            append_checks(journal, kind, checks)?;
             if !passed {
                 return Ok(false);
             }
@@ -83,13 +75,18 @@ pub(super) fn gate(
         if settings(0).kv_format() != settings(arm).kv_format() {
             continue;
         }
+        // What each was compared with: another choice of experts makes other logits.
+        let [of_a, of_b] =
+            [0, arm].map(|arm| gates[arm].followed.as_ref().unwrap_or(expected(arm)));
         let mut apart = Vec::new();
-        for (step, (a, b)) in gates[0].iter().zip(&gates[arm]).enumerate() {
+        for (step, (a, b)) in gates[0].logits.iter().zip(&gates[arm].logits).enumerate() {
+            let moved = of_a.logits[step].iter().zip(&of_b.logits[step]);
+            let a = a.iter().zip(moved).map(|(x, (a, b))| x + (b - a));
             apart.push(check::logits(
                 &format!("arm against arm.{step}"),
                 b,
-                a,
-                expected(0).noise[step].max(expected(arm).noise[step]),
+                &a.collect::<Vec<f64>>(),
+                of_a.noise[step].max(of_b.noise[step]),
                 settings(0).elem().min(settings(arm).elem()),
             ));
         }

@@ -1,10 +1,14 @@
 //! Logits and greedy tokens against the reference.
 
-use super::{Check, compare};
+use super::{
+    Check,
+    choices::{Fed, Router, are_same, choices, judge_choices},
+    compare,
+};
 use crate::engine::{Arm, Engine};
 use anyhow::{Context as _, Result};
 use kernels::{Elem, Settings, kv::KvFormat};
-use reference::{Checkpoint, Expected, Forward, Int8, Numerics, roles::argmax};
+use reference::{Checkpoint, Expected, Forward, Int8, Numerics, forward::Choices, roles::argmax};
 use results::record;
 
 /// Largest relative root-mean-square error of logits against the reference. For
@@ -27,6 +31,10 @@ pub(crate) const fn logit_worst(elem: Elem) -> f64 {
         Elem::F32 => 5e-3,
     }
 }
+
+/// Tokens that are compared after the prompt's own unless it is said. With those, 21: one
+/// near tie among them is within the share that may be excused.
+pub const STEPS: usize = 20;
 
 /// Share of tokens that near ties may excuse, where [`Noise::worst`] does not say more.
 pub(crate) const EXCUSED_SHARE: f64 = 0.05;
@@ -141,6 +149,9 @@ pub struct Expectation {
     /// What rounding alone changes in each row.
     pub noise: Vec<Noise>,
     kind: Kind,
+    /// By layer and position; empty without experts.
+    pub(super) routers: Vec<Vec<Router>>,
+    pub(super) choices: Choices,
 }
 
 /// What settings change in the values of a pass.
@@ -182,7 +193,7 @@ impl Expectation {
         settings: &Settings,
     ) -> Result<Self> {
         let kind = Kind::of(settings);
-        Self::fed(weights, prompt, steps, kind, |_, best| best)
+        Self::fed(weights, prompt, steps, kind, Choices::new(), |_, best| best)
     }
 
     /// Whether these settings ask for the same values.
@@ -199,60 +210,102 @@ impl Expectation {
         if kind == self.kind {
             return Ok(None);
         }
-        let steps = self.tokens.len() - 1;
-        let fed = |step, _| self.tokens[step];
-        Self::fed(weights, &self.prompt, steps, kind, fed).map(Some)
+        self.again(weights, kind, Choices::new()).map(Some)
     }
 
+    /// The same tokens, given to the experts that a GPU chose, and what is to be said of
+    /// that choice.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn following(
+        &self,
+        weights: &Checkpoint,
+        choices: &Choices,
+    ) -> Result<(Option<Self>, Option<Check>)> {
+        let Some(experts) = weights.spec().experts else {
+            return Ok((None, None));
+        };
+        let followed = match are_same(&self.choices, choices) {
+            true => None,
+            false => Some(self.again(weights, self.kind, choices.clone())?),
+        };
+        let routers = &followed.as_ref().unwrap_or(self).routers;
+        let check = judge_choices(routers, &experts);
+        Ok((followed, Some(check)))
+    }
+
+    fn again(&self, weights: &Checkpoint, kind: Kind, choices: Choices) -> Result<Self> {
+        let steps = self.tokens.len() - 1;
+        let fed = |step, _| self.tokens[step];
+        Self::fed(weights, &self.prompt, steps, kind, choices, fed)
+    }
+
+    /// With the experts of `followed`, if any. The formula has those of the faithful pass.
     fn fed(
         weights: &Checkpoint,
         prompt: &[u32],
         steps: usize,
         kind: Kind,
+        followed: Choices,
         next: impl Fn(usize, u32) -> u32,
     ) -> Result<Self> {
-        let pass = |numerics| {
+        let pass = |numerics, choices| {
             Forward::new(weights, numerics)
                 .cached_as(kind.kv)
                 .with_int8(kind.int8)
+                .following(choices)
         };
-        let mut faithful = pass(Numerics::Faithful(kind.elem));
-        let mut formula = pass(Numerics::Formula);
+        let mut faithful = pass(Numerics::Faithful(kind.elem), followed);
+        let (mut tokens, mut logits) = (Vec::new(), Vec::new());
         let mut row = faithful.prefill(prompt)?;
-        let mut exact = formula.prefill(prompt)?;
-        let mut all = Self {
-            prompt: prompt.to_vec(),
-            tokens: Vec::new(),
-            logits: Vec::new(),
-            noise: Vec::new(),
-            kind,
-        };
         loop {
             let best = argmax::compute(&row).context("the reference's logits hold NaN")? as u32;
-            let token = next(all.tokens.len(), best);
-            all.noise.push(Noise::of(&row, &exact, kind));
-            all.tokens.push(token);
-            all.logits.push(row);
-            if all.tokens.len() > steps {
-                return Ok(all);
+            let token = next(tokens.len(), best);
+            tokens.push(token);
+            logits.push(row);
+            if tokens.len() > steps {
+                break;
             }
             row = faithful.step(token)?;
-            exact = formula.step(token)?;
         }
+        let choices = faithful.choices();
+        let mut formula = pass(Numerics::Formula, choices.clone());
+        let mut noise = vec![Noise::of(&logits[0], &formula.prefill(prompt)?, kind)];
+        for (&token, row) in tokens.iter().zip(&logits[1..]) {
+            noise.push(Noise::of(row, &formula.step(token)?, kind));
+        }
+        let routers = (0..weights.spec().num_hidden_layers).map(|layer| {
+            let rows = faithful.routed(layer).iter().zip(formula.routed(layer));
+            rows.map(|(row, exact)| Router::new(row, exact, kind.elem))
+                .collect()
+        });
+        Ok(Self {
+            prompt: prompt.to_vec(),
+            tokens,
+            logits,
+            noise,
+            kind,
+            routers: routers.collect(),
+            choices,
+        })
     }
 }
 
 /// Outcome of a greedy comparison.
 #[derive(Debug)]
 pub struct Greedy {
-    /// The comparisons: one per step's logits, and `greedy` at the end.
+    /// The comparisons: one of the choice of experts, where the model has any, one per
+    /// step's logits, and `greedy` at the end.
     pub checks: Vec<Check>,
     /// Logits of every step, for a comparison arm against arm.
     pub logits: Vec<Vec<f64>>,
+    /// What they were compared with, where the GPU chose other experts.
+    pub followed: Option<Expectation>,
 }
 
-/// Decodes on the GPU, feeding the tokens of `expected`,
-/// from the state that a prefill of the prompt left.
+/// Feeds the GPU the prompt and the tokens of `expected`, which gives the tokens to the
+/// experts of the GPU where those are others.
 ///
 /// A difference of tokens is excused as a near tie where the reference's top-2
 /// gap is below twice the run's largest logit error and within the limit of one
@@ -264,11 +317,26 @@ pub struct Greedy {
 pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<Greedy> {
     let steps = expected.tokens.len() - 1;
     let elem = arm.decode.plan.elem;
+    let prompt = &expected.prompt;
+    let (followed, check) = {
+        let fed = [prompt, &expected.tokens[..steps]].concat();
+        let parts = [
+            Fed::Prompt(0..prompt.len()),
+            Fed::Steps(prompt.len()..fed.len()),
+        ];
+        match choices(engine, arm, &fed, &parts)? {
+            Some(choices) => expected.following(engine.weights, &choices)?,
+            None => (None, None),
+        }
+    };
+    let expected = followed.as_ref().unwrap_or(expected);
+    engine.prefill_whole(&arm.prefill, prompt)?;
     let mut found = engine.logits(&arm.decode.plan)?;
     let mut found_token = engine.token()?;
     let mut all = Greedy {
-        checks: Vec::new(),
+        checks: check.into_iter().collect(),
         logits: Vec::new(),
+        followed: None,
     };
     let mut worst = 0.0_f64;
     let mut differing = Vec::new();
@@ -340,5 +408,5 @@ pub fn greedy(engine: &Engine<'_>, arm: &Arm, expected: &Expectation) -> Result<
             ))
         },
     });
-    Ok(all)
+    Ok(Greedy { followed, ..all })
 }

@@ -17,9 +17,6 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
-/// Tokens that are compared with the reference before anything is timed.
-const GATE_TOKENS: usize = 16;
-
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
     /// A flag's value; FLAG alone takes its first value that is not off; repeatable
@@ -87,16 +84,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     let settings = Settings::resolve(&gpu.features, &choices)?;
     args.model.require_plan(&settings, &gpu.features)?;
     let tokens = args.tokens as usize;
-    let (weights, prompt) = args.model.load(tokens)?;
+    let (weights, prompt) = args.model.load(tokens.max(check::STEPS))?;
     let bar = spinner();
     // Before the model takes the memory.
     let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
     phase(&bar, "making the buffers");
-    let context = prompt.ids.len() + tokens.max(GATE_TOKENS) + 1;
+    let context = prompt.ids.len() + tokens.max(check::STEPS) + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     phase(&bar, "comparing with the reference");
-    let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
+    let checks = check::model(&engine, &arm, &prompt.ids, check::STEPS)?;
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
     let title = &weights.provenance().title;
     let mut document = json!({

@@ -31,7 +31,7 @@ pub(super) struct CheckArgs {
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     flags: Vec<String>,
     /// Greedy tokens compared after the prompt
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = check::STEPS)]
     tokens: usize,
     /// One half alone: every kernel on its cases, or the model with its plan's kernels
     #[arg(long, value_enum)]
@@ -397,6 +397,7 @@ fn golden_line(check: &golden::Comparison) -> String {
             "worst {:.2e}, {:.2e} of the row's rms; relative rms {:.2e}, limit {:.0e}",
             e.worst_abs, e.worst_rel, e.rel_rms, e.bound
         ),
+        None if check.stage == golden::EXPERTS => format!("{} choices", check.elements),
         None => format!("{} tokens", check.elements),
     };
     let argmax = check.argmax_agrees.map_or("", |agrees| {

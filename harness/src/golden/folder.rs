@@ -8,8 +8,7 @@
 //! `P.STAGE` [n, D] of every position, `P.last.STAGE` [1, D] of the last. Stages
 //! are `embed`, `layers.L.` with `input_norm`, `mixer_out`, `post_attn_residual`,
 //! `post_attn_norm`, `ffn_out` and `out`, of experts also `router_logits` [n, E], to which
-//! `shared_gate_logit` [n, 1] is a further column, and `final_norm`. `P.router_margin` [n, layers] is by how
-//! much the last chosen expert's logit exceeds the next one's.
+//! `shared_gate_logit` [n, 1] is a further column, and `final_norm`.
 
 use crate::model;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -28,8 +27,6 @@ use std::{
 const EXPECTED: &str = "expected.safetensors";
 /// The file that names the weights where they are not beside it.
 const PROMPTS: &str = "prompts.json";
-/// README of the golden data: below it rounding may give a token another expert.
-pub(super) const ROUTER_MARGIN: f64 = 0.02;
 /// The stage of a router's logits, and what stands beside it.
 pub(super) const ROUTER: &str = "router_logits";
 pub(super) const SHARED_GATE: &str = "shared_gate_logit";
@@ -43,8 +40,6 @@ pub(super) struct Prompt {
     pub(super) logits: BTreeMap<usize, Vec<f64>>,
     /// Logits of single positions when fed token by token.
     pub(super) cached: BTreeMap<usize, Vec<f64>>,
-    /// Positions at which rounding may give a token another expert.
-    pub(super) open: BTreeSet<usize>,
     pub(super) greedy: Vec<u32>,
     pub(super) gaps: Vec<f64>,
     /// Stages in the order of computation.
@@ -198,17 +193,6 @@ impl Reader<'_> {
                     .map(|row| (last, row)),
             );
         }
-        let mut open = BTreeSet::new();
-        let margins = format!("{name}.router_margin");
-        if self.unread.contains(&margins) {
-            let layers = self.weights.spec().num_hidden_layers;
-            let rows = self.rows(&margins, ids.len(), layers)?.into_iter();
-            let near = |row: Vec<f64>| row.iter().any(|&margin| margin < ROUTER_MARGIN);
-            let near = rows
-                .enumerate()
-                .filter_map(|(at, row)| near(row).then_some(at));
-            open.extend(near);
-        }
         let (mut greedy, mut gaps) = (vec![], vec![]);
         let tokens = format!("{name}.greedy");
         if self.unread.contains(&tokens) {
@@ -263,7 +247,6 @@ impl Reader<'_> {
             ids,
             logits,
             cached,
-            open,
             greedy,
             gaps,
             stages,

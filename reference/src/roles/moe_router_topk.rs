@@ -20,14 +20,21 @@ pub struct Chosen<T> {
 /// # Panics
 /// When there is not a logit for each expert.
 pub fn compute(logits: &[f64], experts: &Experts) -> Chosen<Vec<f64>> {
-    let ids = choose(logits, experts);
+    weigh(logits, choose(logits, experts), experts)
+}
+
+/// The weights of the chosen experts `ids`, and the shared one behind them.
+///
+/// # Panics
+/// When there is not a logit for each expert.
+pub fn weigh(logits: &[f64], mut ids: Vec<u32>, experts: &Experts) -> Chosen<Vec<f64>> {
     let routed = &logits[..experts.num_experts];
-    let max = logits[ids[0] as usize];
+    let chosen = ids.iter().map(|&id| logits[id as usize]);
+    let max = chosen.fold(f64::NEG_INFINITY, f64::max);
     let weight = |logit: f64| (logit - max).exp();
     let sum: f64 = divisor(routed, &ids, experts).map(weight).sum();
     let weights = ids.iter().map(|&id| weight(logits[id as usize]) / sum);
     let mut weights: Vec<f64> = weights.collect();
-    let mut ids = ids;
     if experts.shared_expert {
         ids.push(experts.num_experts as u32);
         weights.push(sigmoid(logits[experts.num_experts]));
@@ -78,7 +85,11 @@ pub fn expected(logits: &[f64], experts: &Experts, sum: Accumulation) -> Chosen<
     }
 }
 
-fn choose(logits: &[f64], experts: &Experts) -> Vec<u32> {
+/// The experts of the greatest `logits`, greatest first, the lower index at a tie.
+///
+/// # Panics
+/// When there is not a logit for each expert.
+pub fn choose(logits: &[f64], experts: &Experts) -> Vec<u32> {
     assert_eq!(
         logits.len(),
         experts.stack(),

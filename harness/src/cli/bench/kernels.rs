@@ -6,7 +6,7 @@
 
 use super::{
     super::{ab::kernel::Shape, choices},
-    BenchArgs, GATE_TOKENS,
+    BenchArgs,
 };
 use crate::{
     again::again,
@@ -183,13 +183,13 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
     args.model.require_plan(&settings, &gpu.features)?;
-    let (weights, prompt) = args.model.load(GATE_TOKENS)?;
+    let (weights, prompt) = args.model.load(check::STEPS)?;
     let bar = spinner();
     let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
     phase(&bar, "testing the timestamps");
     let timer = Timer::new(&gpu)?;
     phase(&bar, "making the buffers");
-    let context = prompt.ids.len() + GATE_TOKENS + 1;
+    let context = prompt.ids.len() + check::STEPS + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     let chunk = args
@@ -211,7 +211,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         bail!("--shard {shard}: there are {count} sites, and this part has none; use fewer parts");
     }
     phase(&bar, "comparing with the reference");
-    let checks = check::model(&engine, &arm, &prompt.ids, GATE_TOKENS)?;
+    let checks = check::model(&engine, &arm, &prompt.ids, check::STEPS)?;
     bar.finish_and_clear();
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
     let timed = if failed.is_empty() {
@@ -243,7 +243,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         "driver_info": gpu.info.driver_info,
         "settings": settings.values(),
         "tokens": program.plan.phase.tokens(),
-        "position": chunk.map_or(prompt.ids.len() + GATE_TOKENS, |chunk| chunk.start),
+        "position": chunk.map_or(prompt.ids.len() + check::STEPS, |chunk| chunk.start),
         "checks": { "passed": checks.len() - failed.len(), "failed": failed },
         "roof": roof,
         "timer": timer.grade,
