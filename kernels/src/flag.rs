@@ -745,6 +745,32 @@ impl Settings {
         }
     }
 
+    /// The chosen flags that select one of `forms` but not `first`, which goes before
+    /// it, each with what to say of that.
+    pub(crate) fn shadowed(
+        &self,
+        forms: &[&Variant],
+        first: &Variant,
+    ) -> Vec<(&'static str, String)> {
+        let only = |flag: &Flag, a: &Variant, b: &Variant| {
+            (flag.selects)(a).is_some() && (flag.selects)(b).is_none()
+        };
+        let chosen = FLAGS.iter().filter(|flag| self.demands(flag.name));
+        let shadowed = chosen.filter_map(|flag| {
+            let form = forms.iter().find(|form| only(flag, form, first))?;
+            let by = FLAGS
+                .iter()
+                .filter(|flag| self.get(flag.name).is_on() && only(flag, first, form));
+            let by: Vec<&str> = by.map(|flag| flag.name).collect();
+            let by = match by.is_empty() {
+                true => String::new(),
+                false => format!(" while {} is on", by.join(", ")),
+            };
+            Some((flag.name, format!("{first} goes before {form}{by}")))
+        });
+        shadowed.collect()
+    }
+
     /// Whether the flag was chosen, not defaulted, and is on.
     pub fn demands(&self, name: &str) -> bool {
         self.explicit.contains(name) && self.get(name).is_on()

@@ -460,7 +460,8 @@ impl Builder<'_> {
         });
         let taken = |v: &&Variant| self.settings.take(v) && self.settings.takes_dp4a(v, rows);
         let mut reasons = Vec::new();
-        for &variant in variants.filter(taken) {
+        let mut candidates = variants.filter(taken);
+        while let Some(&variant) = candidates.next() {
             let asked = |flag: &&Flag| (flag.selects)(&variant).is_some();
             let asked = FLAGS.iter().filter(asked).map(|flag| flag.name);
             let held = variant.held_row(self.spec);
@@ -470,6 +471,11 @@ impl Builder<'_> {
             {
                 Ok(()) => {
                     self.used.extend(asked);
+                    let others: Vec<&Variant> = candidates.collect();
+                    for (flag, reason) in self.settings.shadowed(&others, &variant) {
+                        let refusals = self.refusals.entry(flag).or_default();
+                        refusals.push(format!("{site}: {reason}"));
+                    }
                     return Ok(variant);
                 }
                 Err(reason) => {
