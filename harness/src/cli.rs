@@ -85,6 +85,14 @@ enum Command {
     Inspect(files::InspectArgs),
 }
 
+/// How much of a model a command takes.
+#[derive(Clone, Copy, Debug, Args)]
+struct LayersArg {
+    /// The model's first N layers, with its head behind them
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+}
+
 #[derive(Debug, Args)]
 struct ModelArgs {
     /// The model's id or published name; by default that of the weights named, or
@@ -101,9 +109,8 @@ struct ModelArgs {
     /// Prompt of N seeded token ids instead of the embedded one
     #[arg(long, value_name = "N")]
     prompt: Option<usize>,
-    /// The model's first N layers, with its head behind them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    layers: Option<u16>,
+    #[command(flatten)]
+    layers: LayersArg,
     /// Seed of synthetic weights, seeded prompts, the order of blocks and cases
     #[arg(long, default_value_t = model::DEFAULT_SEED)]
     seed: u64,
@@ -149,7 +156,7 @@ impl ModelArgs {
     /// after it.
     fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
         let weights = {
-            let layers = self.layers.map(usize::from);
+            let layers = self.layers.layers;
             let (id, named) = (self.id(), self.weights.as_deref());
             model::load_with(id, named, self.seed, self.verify, layers)?
         };
@@ -208,6 +215,8 @@ struct PlanArgs {
     /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     flags: Vec<String>,
+    #[command(flatten)]
+    layers: LayersArg,
     /// Resolve for this machine's adapter instead of the published feature set
     #[arg(long)]
     adapter: bool,
@@ -350,7 +359,7 @@ fn choices(flags: &[String]) -> Result<Choices> {
 }
 
 fn run_plan(args: &PlanArgs) -> Result<u8> {
-    let spec = model::described(&args.model)?;
+    let spec = model::first_layers(model::described(&args.model)?, args.layers.layers)?;
     let features = if args.adapter {
         device::features_of(&device::pick(None)?)
     } else {
@@ -362,6 +371,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
     let variants: Vec<String> = plan.variants().iter().map(|v| v.id()).collect();
     let document = json!({
         "model": spec.id,
+        "layers": spec.num_hidden_layers,
         "settings": settings.values(),
         "dispatches_per_token": totals.dispatches_per_token,
         "by_role": totals.by_role,
@@ -369,8 +379,12 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         "variants": variants,
         "notes": settings.notes,
     });
+    let part = match args.layers.layers {
+        Some(layers) => format!(", {layers} layers"),
+        None => String::new(),
+    };
     let mut text = format!(
-        "{}: {} dispatches per token, {} bytes of weights and scales\n",
+        "{}{part}: {} dispatches per token, {} bytes of weights and scales\n",
         spec.id, totals.dispatches_per_token, totals.bytes_per_token
     );
     for (role, count) in &totals.by_role {

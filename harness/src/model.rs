@@ -141,7 +141,7 @@ pub fn load_with(
 ) -> Result<Checkpoint> {
     let find = || -> Result<ModelSpec> {
         let spec = models::find(model)?;
-        Ok(layers.map_or_else(|| spec.clone(), |layers| spec.truncated(layers)))
+        first_layers(spec, layers)
     };
     let loaded: Checkpoint = match weights {
         None | Some("gguf") => match published(model, weights) {
@@ -156,10 +156,33 @@ pub fn load_with(
         Some("synthetic") => synthetic(&find()?, seed)?,
         Some(path) => open(Path::new(path), verify)?,
     };
+    of_layers(loaded, layers)
+}
+
+/// A model, or its first layers where that is said.
+///
+/// # Errors
+/// When it has not so many.
+pub fn first_layers(spec: ModelSpec, layers: Option<usize>) -> Result<ModelSpec> {
     match layers {
-        None => Ok(loaded),
-        Some(layers) => Ok(loaded.truncated(layers)?),
+        None => Ok(spec),
+        Some(layers) => spec.truncated(layers).with_context(|| of_option(layers)),
     }
+}
+
+/// The same of a checkpoint.
+///
+/// # Errors
+/// When it has not so many.
+pub fn of_layers(weights: Checkpoint, layers: Option<usize>) -> Result<Checkpoint> {
+    match layers {
+        None => Ok(weights),
+        Some(layers) => weights.truncated(layers).with_context(|| of_option(layers)),
+    }
+}
+
+fn of_option(layers: usize) -> String {
+    format!("--layers {layers}")
 }
 
 /// Loads a GGUF file or a checkpoint folder.

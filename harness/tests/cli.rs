@@ -1,6 +1,7 @@
 //! The binary from outside: bad input ends with status 2, an explanation on
 //! standard error and nothing on standard output; good input prints nothing else.
 
+use reference::folder::Verify;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -46,6 +47,11 @@ fn bad_input_is_explained_with_status_2() {
         ("plan --flag fuseqk=1", "the model has no QK-norm"),
         ("plan --flag rowwise=1 --flag vec4=1", "exclude each other"),
         ("check --flag splitk=17", "0, or 2 to 16"),
+        ("plan --layers 31", "--layers 31: model smollm2-135m: 31"),
+        ("plan --layers 0", "it has 30, expected 1 to as many"),
+        ("synth --layers 31 --out no", "it has 30"),
+        ("check --weights synthetic --layers 31", "it has 30"),
+        ("bench --weights synthetic --layers 0", "it has 30"),
         ("bench --tokens 0", "--tokens"),
         ("bench --kernels --tokens 3", "--tokens"),
         ("bench --role rope", "--kernels"),
@@ -289,4 +295,24 @@ fn no_library_prints_where_no_display_is() {
             serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one document");
         }
     }
+}
+
+/// The first layers of a model have a plan, and are a checkpoint of their own.
+#[test]
+fn the_first_layers_are_a_model() {
+    let folder = folder("first_layers");
+    let (output, errors) = run(&mut zerotvm(
+        &folder,
+        &["plan", "--model", "qwen3-0.6b", "--layers", "2", "--json"],
+    ));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(plan["layers"], 2, "{plan}");
+    let (output, errors) = run(&mut zerotvm(
+        &folder,
+        &["synth", "--layers", "2", "--out", "two"],
+    ));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let weights = harness::model::open(&folder.join("two"), Verify::Always).expect("read back");
+    assert_eq!(weights.spec().num_hidden_layers, 2, "layers");
 }

@@ -164,10 +164,9 @@ impl Checkpoint {
     /// The model's first `layers` layers, with its head behind them.
     ///
     /// # Errors
-    /// When there are none.
+    /// As [`ModelSpec::truncated`].
     pub fn truncated(mut self, layers: usize) -> Result<Self, CheckpointError> {
-        let spec = self.spec.truncated(layers);
-        spec.validate()?;
+        let spec = self.spec.truncated(layers)?;
         if spec.num_hidden_layers < self.spec.num_hidden_layers {
             let (kept, all) = (spec.num_hidden_layers, self.spec.num_hidden_layers);
             self.provenance

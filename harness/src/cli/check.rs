@@ -102,7 +102,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<u8> {
         || of_model.model.is_some()
         || of_model.weights.is_some()
         || of_model.prompt.is_some()
-        || of_model.layers.is_some();
+        || of_model.layers.layers.is_some();
     if args.only == Some(Half::Kernels) && named {
         bail!(
             "--only kernels takes every kernel on cases of its own: --model, --weights, --prompt, \

@@ -1,6 +1,6 @@
 //! The commands on checkpoints as files: `convert`, `synth` and `inspect`.
 
-use super::answer;
+use super::{LayersArg, answer};
 use crate::{model, text};
 use ::kernels::models;
 use anyhow::{Context as _, Result};
@@ -43,6 +43,8 @@ pub(super) struct SynthArgs {
     /// mlc-chat-config.json describes it
     #[arg(long, default_value = models::DEFAULT_MODEL)]
     model: String,
+    #[command(flatten)]
+    layers: LayersArg,
     /// The folder to write; it must not exist or be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -133,7 +135,7 @@ fn text_of(input: &Path) -> (Vec<Beside>, Option<String>) {
 }
 
 pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
-    let spec = model::described(&args.model)?;
+    let spec = model::first_layers(model::described(&args.model)?, args.layers.layers)?;
     let checkpoint = synth::checkpoint(&spec, args.seed)
         .with_context(|| format!("synthetic weights of {}", spec.id))?;
     let bar = model::counting("writing");

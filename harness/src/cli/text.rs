@@ -1,6 +1,6 @@
 //! `generate` and `chat`: text in, text out.
 
-use super::{answer, choices};
+use super::{LayersArg, answer, choices};
 use crate::{
     device::Gpu,
     engine::{Arm, Engine},
@@ -35,6 +35,8 @@ pub(super) struct TextModelArgs {
     /// by default those that `fetch` has of the model
     #[arg(long)]
     pub(super) weights: Option<String>,
+    #[command(flatten)]
+    layers: LayersArg,
     /// A flag's value; FLAG alone takes its first value that is not off; repeatable
     #[arg(long = "flag", value_name = "FLAG=VALUE")]
     pub(super) flags: Vec<String>,
@@ -64,7 +66,7 @@ impl TextModelArgs {
                 weights.spec().id
             );
         }
-        Ok((weights, text))
+        Ok((model::of_layers(weights, self.layers.layers)?, text))
     }
 }
 

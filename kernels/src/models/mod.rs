@@ -368,11 +368,20 @@ impl ModelSpec {
         all
     }
 
-    /// The model's first `layers` layers, with its head behind them; all where it has no
-    /// more.
-    #[must_use]
-    pub fn truncated(&self, layers: usize) -> Self {
-        let layers = layers.min(self.num_hidden_layers);
+    /// The model's first `layers` layers, with its head behind them.
+    ///
+    /// # Errors
+    /// When it does not have so many, or none are asked for.
+    pub fn truncated(&self, layers: usize) -> Result<Self, SpecError> {
+        if !(1..=self.num_hidden_layers).contains(&layers) {
+            return Err(SpecError {
+                model: self.id.clone(),
+                what: format!(
+                    "{layers} layers asked for; it has {}, expected 1 to as many",
+                    self.num_hidden_layers
+                ),
+            });
+        }
         let mut spec = self.clone();
         if layers < self.num_hidden_layers {
             spec.title = format!("{} (first {layers} layers)", self.title);
@@ -380,7 +389,7 @@ impl ModelSpec {
         spec.num_hidden_layers = layers;
         spec.other_formats
             .retain(|other| other.layer.is_none_or(|layer| layer < layers));
-        spec
+        Ok(spec)
     }
 
     /// The tensor that the head reads: the embedding where they are tied.
@@ -636,11 +645,19 @@ mod tests {
     #[test]
     fn a_truncated_model_has_its_first_layers() {
         let whole = find("qwen36-35b-a3b").expect("registered");
-        let four = whole.truncated(4);
+        let four = whole.truncated(4).expect("it has forty");
         four.validate().expect("possible");
         assert_eq!(four.num_hidden_layers, 4, "layers");
         assert_eq!(four.other_formats[..], whole.other_formats[..4], "formats");
-        assert_eq!(whole.truncated(99), whole, "all of them");
+        assert_eq!(whole.truncated(40).expect("all"), whole, "all of them");
+        for layers in [0, 41] {
+            let error = whole
+                .truncated(layers)
+                .expect_err("not so many")
+                .to_string();
+            let expected = format!("{layers} layers asked for; it has 40");
+            assert!(error.contains(&expected), "{error}");
+        }
     }
 
     #[test]
