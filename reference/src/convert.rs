@@ -38,6 +38,18 @@ pub enum ConvertError {
         /// Why.
         cause: CheckpointError,
     },
+    /// Experts, to a container that has none.
+    #[error(
+        "{input}: a mixture of experts cannot be made {target}: MLC's folders have no experts; \
+         expected --format {}",
+        Target::MlxAffine4.name()
+    )]
+    Experts {
+        /// The file or folder.
+        input: String,
+        /// The target's name.
+        target: &'static str,
+    },
     /// A weight that the format cannot hold.
     #[error(
         "{input}: parameter {name}, row {row}, column {column}: {value} cannot be held in {format}; \
@@ -231,7 +243,8 @@ pub fn write_with(
     })
 }
 
-/// Quantises all matrices to one format, rows in parallel; `progress` counts weights.
+/// Quantises all matrices, rows in parallel, as [`ModelSpec::quantised_to`] says;
+/// `progress` counts weights.
 ///
 /// # Errors
 /// [`ConvertError`].
@@ -241,11 +254,13 @@ pub fn quantise(
     progress: Progress<'_>,
 ) -> Result<Checkpoint, ConvertError> {
     let format = target.format();
-    let spec = ModelSpec {
-        format,
-        other_formats: vec![],
-        ..model.spec().clone()
-    };
+    let spec = model.spec().quantised_to(format);
+    if spec.experts.is_some() && target.container() == Container::Mlc {
+        return Err(ConvertError::Experts {
+            input: model.input(),
+            target: target.name(),
+        });
+    }
     let checkpoint_error = |cause| ConvertError::Checkpoint {
         input: model.input(),
         cause,
@@ -302,7 +317,7 @@ fn matrix(
     (rows, k): (usize, usize),
     advance: &(dyn Fn(usize) + Sync),
 ) -> Result<Stored, ConvertError> {
-    let format = spec.format;
+    let format = spec.format_of(key.0, key.1);
     let (words_per_row, groups) = (format.words_per_row(k), format.scales_per_row(k));
     let jobs = (0..rows.div_ceil(JOB_ROWS)).into_par_iter().map(|job| {
         let first = job * JOB_ROWS;
@@ -381,6 +396,6 @@ fn weight_error(
         row,
         column,
         value,
-        format: spec.format,
+        format: spec.format_of(layer, tensor),
     }
 }

@@ -4,36 +4,39 @@
 //! and ranges against each other, against the file's size, and against the model.
 //! Each tensor goes by the type in its header. Tensors are read by range, so a file
 //! may be larger than memory; query, key and value, and gate and up, are joined by
-//! rows. What belongs to a vision tower is skipped. A folder of the same form in
+//! rows. What belongs to a vision tower, or drafts tokens, is skipped. A folder of the same form in
 //! floating point is no checkpoint yet; [`FloatFolder`] reads it for conversion.
 
 mod config;
+mod float;
 mod write;
 
+pub use float::FloatFolder;
 pub(crate) use write::{SHARD_BYTES, write_files};
 pub use write::{write, write_in_shards};
 
 use crate::checkpoint::{Checkpoint, Container, Key, Progress, Provenance, Stored, describe};
-use crate::convert::{ConvertError, FloatModel};
 use crate::folder::{self, FolderError, fields::Fields, origin, read_json};
 use crate::inspect;
 use crate::matrix::{Packed, ScaleValues};
-use crate::mlc;
 use crate::tensors::{Dtype, INDEX, SINGLE, TensorFile, Tensors};
 use config::{Config, flattened, part_shape, parts, vector_name, vector_shape};
 use kernels::models::{ModelSpec, Shape};
 use kernels::suggest;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file that makes a folder an MLX checkpoint.
 pub const CONFIG: &str = "config.json";
-/// What the names of a model that also sees begin with: its text, and the rest.
+/// What the names of a model that also sees begin with: its text, as MLX and as Hugging
+/// Face have it.
 const TEXT_PREFIX: &str = "language_model.";
-const VISION_PREFIX: &str = "vision_tower.";
+const INNER_TEXT_PREFIX: &str = "model.language_model.";
+/// Names of what sees and of what drafts tokens, which are skipped.
+const SKIPPED_PREFIXES: [&str; 4] = ["vision_tower.", "model.visual.", "mtp.", "model.mtp."];
 
 /// Reads a checkpoint folder; `progress` counts parameters.
 ///
@@ -173,113 +176,15 @@ pub(crate) fn expected(spec: &ModelSpec, quantised: bool) -> BTreeMap<String, (u
     all
 }
 
-/// A folder of a Hugging Face model in floating point: what `convert` reads.
-#[derive(Debug)]
-pub struct FloatFolder {
-    dir: PathBuf,
-    spec: ModelSpec,
-    tensors: Tensors,
-}
-
-impl FloatFolder {
-    /// Checks configuration and headers against each other.
-    ///
-    /// # Errors
-    /// [`FolderError`], naming file and field.
-    pub fn open(dir: &Path) -> Result<Self, FolderError> {
-        if dir.join(mlc::CONFIG).exists() {
-            return Err(FolderError::Quantised {
-                dir: dir.to_owned(),
-                kind: "an MLC checkpoint",
-            });
-        }
-        if !dir.join(CONFIG).exists() {
-            return Err(FolderError::NoCheckpoint {
-                dir: dir.to_owned(),
-            });
-        }
-        let map = flattened(read_json(&dir.join(CONFIG))?);
-        let fields = Fields {
-            file: dir.join(CONFIG),
-            prefix: "",
-            map: &map,
-        };
-        let config = Config::new(&fields)?;
-        if config.is_quantised() {
-            return Err(FolderError::Quantised {
-                dir: dir.to_owned(),
-                kind: "an MLX checkpoint",
-            });
-        }
-        let tensors = Tensors::open(dir)?;
-        let spec = config.spec(dir, tensors.names().count())?;
-        folder::require_valid(&spec, dir)?;
-        if spec.delta_net.is_some() || spec.experts.is_some() {
-            // Its norms are stored without the 1 that is added, its experts joined.
-            let expected = "a dense model: hybrids and experts are read quantised, as MLX has them";
-            return Err(fields.error("model_type", expected, map.get("model_type")));
-        }
-        let folder = Self {
-            dir: dir.to_owned(),
-            spec,
-            tensors,
-        };
-        let mut known = BTreeSet::new();
-        for key in folder.spec.tensors() {
-            let shape = folder.spec.shape(key.1);
-            for (base, rows) in parts(&folder.spec, key) {
-                let shape = match shape {
-                    Shape::Matrix { k, .. } => vec![rows, k],
-                    Shape::Vector { len } | Shape::Floats { len } => vec![len],
-                };
-                let tensor = folder.find(&base)?;
-                tensor.require(&shape, Dtype::FLOATS)?;
-                known.insert(format!("{base}.weight"));
-            }
-        }
-        refuse_others(&folder.tensors, &folder.spec, &known)?;
-        Ok(folder)
-    }
-
-    fn find(&self, base: &str) -> Result<&TensorFile, FolderError> {
-        find(&self.tensors, &format!("{base}.weight"), "floating point")
-    }
-}
-
-impl FloatModel for FloatFolder {
-    fn input(&self) -> String {
-        self.dir.display().to_string()
-    }
-
-    fn spec(&self) -> &ModelSpec {
-        &self.spec
-    }
-
-    fn rows(&self, key: Key, rows: Range<usize>, out: &mut [f32]) -> Result<(), ConvertError> {
-        let k = out.len() / rows.len().max(1);
-        let mut first = 0;
-        for (base, count) in parts(&self.spec, key) {
-            let start = first;
-            first += match self.spec.shape(key.1) {
-                Shape::Matrix { .. } => count,
-                Shape::Vector { .. } | Shape::Floats { .. } => 1,
-            };
-            let wanted = rows.start.max(start)..rows.end.min(first);
-            if wanted.is_empty() {
-                continue;
-            }
-            let into = (wanted.start - rows.start) * k..(wanted.end - rows.start) * k;
-            let tensor = self.find(&base)?;
-            tensor.floats((wanted.start - start) * k, &mut out[into])?;
-        }
-        Ok(())
-    }
-}
-
 /// A tensor by its name, or by that in the text of a model that also sees.
 fn find<'t>(tensors: &'t Tensors, name: &str, shape: &str) -> Result<&'t TensorFile, FolderError> {
-    let found = tensors.find(name);
-    let found = found.or_else(|| tensors.find(&format!("{TEXT_PREFIX}{name}")));
+    let inner = name.strip_prefix("model.");
+    let names = [
+        Some(name.to_owned()),
+        Some(format!("{TEXT_PREFIX}{name}")),
+        inner.map(|name| format!("{INNER_TEXT_PREFIX}{name}")),
+    ];
+    let found = names.iter().flatten().find_map(|name| tensors.find(name));
     found.ok_or_else(|| FolderError::Missing {
         file: tensors.index().to_owned(),
         name: name.to_owned(),
@@ -287,9 +192,12 @@ fn find<'t>(tensors: &'t Tensors, name: &str, shape: &str) -> Result<&'t TensorF
     })
 }
 
-/// The name of a tensor without what a model that also sees puts in front.
-fn text_name(name: &str) -> &str {
-    name.strip_prefix(TEXT_PREFIX).unwrap_or(name)
+/// The name of a tensor without what a model that also sees puts in it.
+fn text_name(name: &str) -> Cow<'_, str> {
+    match name.strip_prefix(INNER_TEXT_PREFIX) {
+        Some(inner) => format!("model.{inner}").into(),
+        None => name.strip_prefix(TEXT_PREFIX).unwrap_or(name).into(),
+    }
 }
 
 /// Refuses tensors that the model does not have.
@@ -313,7 +221,8 @@ fn refuse_unknown(tensors: &Tensors, spec: &ModelSpec) -> Result<(), FolderError
 }
 
 /// Refuses tensors that are not known. A tied head that is stored all the same is
-/// skipped, and so are frequencies of RoPE, which the configuration has.
+/// skipped, and so are frequencies of RoPE, which the configuration has, and what is not
+/// of the text.
 fn refuse_others(
     tensors: &Tensors,
     spec: &ModelSpec,
@@ -322,7 +231,12 @@ fn refuse_others(
     for name in tensors.names() {
         let skipped = name.ends_with(".rotary_emb.inv_freq")
             || spec.tie_word_embeddings && name.starts_with("lm_head.");
-        if skipped || name.starts_with(VISION_PREFIX) || known.contains(text_name(name)) {
+        let text = text_name(name);
+        let skipped = skipped
+            || SKIPPED_PREFIXES
+                .iter()
+                .any(|prefix| text.starts_with(prefix));
+        if skipped || known.contains(&*text) {
             continue;
         }
         let all: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -315,6 +315,11 @@ impl TensorFile {
         Ok(())
     }
 
+    /// Its dimensions.
+    pub(crate) fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
     fn read(&self) -> Result<Vec<u8>, FolderError> {
         ranges::read(&self.path, self.start, self.bytes).map_err(io(&self.path))
     }

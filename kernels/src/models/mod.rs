@@ -392,6 +392,23 @@ impl ModelSpec {
         Ok(spec)
     }
 
+    /// The model with its matrices in this format, those apart that its family keeps in more
+    /// bits where the others are affine.
+    #[must_use]
+    pub fn quantised_to(&self, format: QuantFormat) -> Self {
+        let other_formats = match self.family {
+            Family::Qwen36Moe if format.is_affine() => qwen35::routers(self.num_hidden_layers),
+            Family::Llama | Family::Phi3 | Family::Qwen3 | Family::Qwen35 | Family::Qwen36Moe => {
+                vec![]
+            }
+        };
+        Self {
+            format,
+            other_formats,
+            ..self.clone()
+        }
+    }
+
     /// The tensor that the head reads: the embedding where they are tied.
     pub fn head_tensor(&self) -> Tensor {
         if self.tie_word_embeddings {

@@ -30,11 +30,6 @@ pub(super) fn qwen35_4b() -> ModelSpec {
 /// Qwen3.6-35B-A3B, in MLX's affine format of 4 bits with routers of 8.
 pub(super) fn qwen36_35b_a3b() -> ModelSpec {
     let num_hidden_layers = 40;
-    let routers = (0..num_hidden_layers).map(|layer| TensorFormat {
-        layer: Some(layer),
-        tensor: Tensor::Router,
-        format: QuantFormat::Affine8G64,
-    });
     ModelSpec {
         id: "qwen36-35b-a3b".into(),
         title: "Qwen3.6-35B-A3B".into(),
@@ -53,9 +48,19 @@ pub(super) fn qwen36_35b_a3b() -> ModelSpec {
             shared_expert: true,
         }),
         format: QuantFormat::Affine4G64,
-        other_formats: routers.collect(),
+        other_formats: routers(num_hidden_layers),
         ..qwen35_4b()
     }
+}
+
+/// The formats of the routers of as many layers.
+pub(super) fn routers(layers: usize) -> Vec<TensorFormat> {
+    let router = |layer| TensorFormat {
+        layer: Some(layer),
+        tensor: Tensor::Router,
+        format: QuantFormat::Affine8G64,
+    };
+    (0..layers).map(router).collect()
 }
 
 /// Rows of a matrix as the checkpoint has them, joined in this order: the suffix of

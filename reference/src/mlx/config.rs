@@ -253,7 +253,7 @@ impl<'a> Config<'a> {
         default: QuantFormat,
     ) -> Result<QuantFormat, FolderError> {
         let mut entries = quantization.iter();
-        match entries.find(|(key, _)| text_name(key) == path) {
+        match entries.find(|(key, _)| *text_name(key) == *path) {
             None => Ok(default),
             Some((key, Value::Object(object))) => {
                 self.format(&format!("quantization.{key}"), object)
