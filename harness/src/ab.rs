@@ -172,6 +172,13 @@ pub struct Outcome {
     pub correct: bool,
 }
 
+impl Outcome {
+    /// Whether the weights were made up.
+    pub fn is_synthetic(&self) -> bool {
+        self.summary.weights == record::Weights::Synthetic
+    }
+}
+
 /// Runs the A/B and writes journal and report.
 ///
 /// # Errors

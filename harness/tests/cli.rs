@@ -131,6 +131,8 @@ fn bad_input_is_explained_with_status_2() {
         ("ab --flag splitk --budget x", "expected a number"),
         ("ab --flag splitk --values 8", "expected two values"),
         ("ab --flag splitk --values 0,x", "`x` is not one of its"),
+        ("ab --flag splitk --values 0,8,8", "8 stands there twice"),
+        ("ab --base HEAD --values 0,8", "--values"),
         ("ab --flag splitk --budget -1", "--budget -1"),
         ("ab --flag splitk --margin nan", "--margin NaN"),
         ("fetch nonsense", "unknown model `nonsense`"),

@@ -6,7 +6,7 @@ mod simulated;
 use std::path::Path;
 
 use results::journal::{AbRun, JournalWriter};
-use results::record::{Arm, Line, Status};
+use results::record::{Arm, Candidate, Line, Status};
 use results::stats::{
     ReplicateBlocks, Rules, Verdict, benjamini_hochberg, blocks, hodges_lehmann, judge_replicates,
     spearman,
@@ -370,4 +370,85 @@ fn ranks_follow_time() {
     let tied = spearman(&[1.0, 2.0, 2.0, 3.0]).expect("ranks");
     assert!((tied - 0.948_683).abs() < 1e-6, "{tied}");
     assert_eq!(hodges_lehmann(&[1.0, 2.0, 9.0]), Ok(3.5));
+}
+
+/// A choice among values that are all alike: what each of them reads in a run of one
+/// process, which has a shift of its own.
+fn choice(seed: u64, truth: f64) -> Vec<Candidate> {
+    (0..8)
+        .map(|value| {
+            let world = ManyWorlds::new(seed ^ ((value + 1) << 40), truth);
+            let own = replicates(&world, 1).remove(0);
+            Candidate {
+                name: format!("splitk={value}"),
+                run: format!("2026-11-30-splitk-{value}"),
+                effect: hodges_lehmann(&own.effect).expect("twelve blocks"),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_winner_flatters_itself_and_what_the_choice_has_not_seen_does_not() {
+    for truth in [0.0, -0.04] {
+        let (mut seen, mut unseen, mut covered) = (vec![], vec![], 0.0);
+        for seed in 0..RUNS {
+            let chosen_from = choice(seed, truth);
+            let best = Candidate::best(&chosen_from).expect("eight values");
+            seen.push(best.effect - truth);
+            let again = ManyWorlds::new(seed ^ 0x5ee_d000, truth);
+            let found = judge_replicates(&replicates(&again, 12), &RULES).expect("valid");
+            let effect = found.judgement.effect.expect("12 replicates");
+            unseen.push(effect.centre - truth);
+            let ci = effect.ci.expect("an interval");
+            covered += f64::from(u8::from((ci.lo..=ci.hi).contains(&truth))) / RUNS as f64;
+        }
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let error = |values: &[f64]| {
+            let square: f64 = values.iter().map(|v| (v - mean(values)).powi(2)).sum();
+            (square / (values.len() - 1) as f64 / values.len() as f64).sqrt()
+        };
+        // The least of eight values of a spread of half a percent lies 1.4 spreads low.
+        let (flattered, fair) = (mean(&seen), mean(&unseen));
+        assert!(flattered < -0.005, "truth {truth}: {flattered}");
+        assert!(
+            fair.abs() < 3.0 * error(&unseen) && fair.abs() < 0.1 * flattered.abs(),
+            "truth {truth}: bias {fair} with a standard error of {}, {flattered} when chosen",
+            error(&unseen)
+        );
+        assert!(covered >= 0.95, "truth {truth}: covered {covered}");
+    }
+}
+
+#[test]
+fn a_chosen_value_is_reported_by_what_the_choice_has_not_seen() {
+    let folder = folder();
+    let world = ManyWorlds::new(3, -0.04);
+    let mut lines = published_lines(&world, 5);
+    let chosen_from = choice(3, -0.04);
+    let best = Candidate::best(&chosen_from).expect("eight values").clone();
+    let Some(Line::Run(run)) = lines.first_mut() else {
+        panic!("a run line");
+    };
+    run.arms[1].name.clone_from(&best.name);
+    run.publish.as_mut().expect("published").chosen_from = chosen_from.clone();
+    let run = load(&lines, folder.path());
+    let plain = AbSummary::of(
+        &load(&published_lines(&world, 5), self::folder().path()),
+        Path::new("report"),
+    );
+    let found = AbSummary::of(&run, Path::new("report")).expect("valid");
+    assert_eq!(found.effect_pct, plain.expect("valid").effect_pct);
+    let published = found.published.expect("published");
+    assert_eq!(published.chosen_from.len(), 8);
+    let then = published.when_chosen_pct().expect("chosen");
+    assert!((then - results::stats::percent(best.effect)).abs() < 1e-12);
+
+    // Another arm than the one that was chosen is not what was declared.
+    let Some(Line::Run(run)) = lines.first_mut() else {
+        panic!("a run line");
+    };
+    run.arms[1].name = "splitk=99".to_owned();
+    let error = run.validate().expect_err("not the chosen one");
+    assert!(error.contains("splitk=99"), "{error}");
 }

@@ -59,6 +59,8 @@ pub struct Publishing {
     pub blocks: u32,
     /// The adapter's bounds.
     pub roof: record::Roof,
+    /// The values among which arm B was chosen.
+    pub chosen_from: Vec<record::Candidate>,
 }
 
 /// Departure of the sentinel from its median that a block may have, a log ratio: 2 %,

@@ -149,6 +149,7 @@ pub(super) fn start(
             sentinel_limit: sentinel_limit(gpu),
             slowed_share: slowed_share(arms),
             roof: publish.roof,
+            chosen_from: publish.chosen_from.clone(),
         }),
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));

@@ -1,6 +1,7 @@
 //! `ab`: what is compared, and the answer in lines.
 
 pub(super) mod kernel;
+mod several;
 
 use super::{
     ModelArgs, answer, choices,
@@ -16,7 +17,7 @@ use crate::{
     text::{self, Text},
 };
 use ::kernels::{
-    Flag, Settings,
+    Flag, Settings, Value,
     flag::{Choices, Metric},
     models,
 };
@@ -65,9 +66,20 @@ pub(super) struct AbArgs {
     /// With --kernel: a matrix of this shape instead of a model's, `9216x3072`
     #[arg(long, value_name = "ROWSxK", requires = "kernel")]
     shape: Option<kernel::Shape>,
-    /// Both arms' values, A then B
-    #[arg(long, value_name = "A,B")]
+    /// Both arms' values, A then B; of more than two, each against the first, and the one
+    /// that takes the least time is chosen
+    #[arg(long, value_name = "A,B", requires = "flag")]
     values: Option<String>,
+    /// The screening runs of all values but the first, in a process that measures the one
+    /// that they chose
+    #[arg(
+        long,
+        value_name = "RUNS",
+        value_delimiter = ',',
+        hide = true,
+        requires = "publish"
+    )]
+    chosen_from: Vec<String>,
     /// Another flag, the same in every arm; repeatable
     #[arg(long = "with", value_name = "FLAG=VALUE")]
     with: Vec<String>,
@@ -209,16 +221,31 @@ impl AbArgs {
         Ok((subject, arms))
     }
 
+    /// The values under test, two at least; none where the flag's own are.
+    fn values(&self, flag: &Flag) -> Result<Option<Vec<Value>>> {
+        let Some(text) = &self.values else {
+            return Ok(None);
+        };
+        let values: Vec<Value> = (text.split(','))
+            .map(|value| flag.parse(value))
+            .collect::<Result<_, _>>()?;
+        if values.len() < 2 {
+            bail!("--values {text}: expected two values, e.g. 0,8, or more to choose among");
+        }
+        for (at, value) in values.iter().enumerate() {
+            if values[..at].contains(value) {
+                bail!("--values {text}: {value} stands there twice; expected different values");
+            }
+        }
+        Ok(Some(values))
+    }
+
     fn of_flags(&self, gpu: &Gpu, with: &Choices) -> Result<(Subject, Vec<ArmSettings>)> {
         let flags = self.flags()?;
-        let values = match &self.values {
+        let values = match self.values(flags[0])?.as_deref() {
             None => None,
-            Some(text) => {
-                let (a, b) = text
-                    .split_once(',')
-                    .with_context(|| format!("--values {text}: expected two values, e.g. 0,8"))?;
-                Some([flags[0].parse(a)?, flags[0].parse(b)?])
-            }
+            Some(&[a, b]) => Some([a, b]),
+            Some(several) => Some([several[0], several::chosen(several, &self.chosen_from)?]),
         };
         let changes: Vec<ab::Change> = flags
             .into_iter()
@@ -272,16 +299,22 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     }
     args.require_sound()?;
     // Unknown names are refused before a process is started or a device opened.
+    let mut several = None;
     if args.base.is_none() && args.kernel.is_none() {
-        args.flags()?;
+        let flag = args.flags()?[0];
+        let values = args.values(flag)?.filter(|values| values.len() > 2);
+        several = values.map(|values| (flag, values));
     }
     choices(&args.with)?;
     models::find(args.model.id())?;
+    if let Some((flag, values)) = several.filter(|_| args.chosen_from.is_empty()) {
+        return several::run(args, flag, &values);
+    }
     if let Some(role) = &args.kernel {
         return kernel::run(args, role);
     }
     if args.publish && args.journal.is_none() {
-        return published(args);
+        return published(args, &[], args.budget());
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let (subject, arms) = args.compared(&gpu)?;
@@ -296,6 +329,7 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
             arguments: arguments(),
             blocks: args.blocks,
             roof: publish::measured_roof(&gpu)?,
+            chosen_from: several::candidates(&args.chosen_from)?,
         }),
         (Some(journal), Some(_)) => Some(recorded(journal)?),
     };
@@ -358,11 +392,12 @@ fn recorded(journal: &Path) -> Result<publish::Publishing> {
         arguments: declared.arguments,
         blocks: declared.blocks,
         roof: declared.roof,
+        chosen_from: declared.chosen_from,
     })
 }
 
-/// Begins a published run and measures it.
-fn published(args: &AbArgs) -> Result<u8> {
+/// Begins a published run, of the arm that the runs `chosen_from` chose, and measures it.
+fn published(args: &AbArgs, chosen_from: &[String], budget: Duration) -> Result<u8> {
     let subject: Vec<String> = match (&args.base, &args.flag) {
         (Some(_), _) => vec!["base".to_owned()],
         (None, flag) => flag.iter().cloned().collect(),
@@ -370,13 +405,17 @@ fn published(args: &AbArgs) -> Result<u8> {
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
     let path = ab::next_journal(&data_dir, &reports_dir, &subject)?;
-    let words = ["--journal".to_owned(), path.display().to_string()];
+    let mut words = vec![];
+    if !chosen_from.is_empty() {
+        words.extend([CHOSEN_FROM.to_owned(), chosen_from.join(",")]);
+    }
+    words.extend(["--journal".to_owned(), path.display().to_string()]);
     let status = again::code(again(arguments().iter().chain(&words))?);
     // A journal that ended has a report, of a failed check.
     if !path.exists() || status > 1 {
         bail!("nothing was measured (status {status}); the reason is above");
     }
-    measured(args, &path, &reports_dir)
+    measured(args, &path, &reports_dir, budget)
 }
 
 /// Goes on with a published run.
@@ -391,13 +430,12 @@ fn resumed(args: &AbArgs, id: &str) -> Result<u8> {
         );
     }
     interrupt::listen();
-    measured(args, &path, &reports_dir)
+    measured(args, &path, &reports_dir, args.budget())
 }
 
-fn measured(args: &AbArgs, path: &Path, reports_dir: &Path) -> Result<u8> {
-    let outcome = publish::orchestrate(path, reports_dir, args.budget())?;
-    let synthetic = outcome.summary.weights == results::record::Weights::Synthetic;
-    told(args.model.json, &outcome, synthetic)
+fn measured(args: &AbArgs, path: &Path, reports_dir: &Path, budget: Duration) -> Result<u8> {
+    let outcome = publish::orchestrate(path, reports_dir, budget)?;
+    told(args.model.json, &outcome, outcome.is_synthetic())
 }
 
 pub(super) fn told(json: bool, outcome: &ab::Outcome, synthetic: bool) -> Result<u8> {
@@ -413,9 +451,14 @@ pub(super) fn arguments() -> Vec<String> {
         .collect()
 }
 
-/// The command as a user would type it again.
+/// The option that names the runs of a choice.
+const CHOSEN_FROM: &str = "--chosen-from";
+
+/// The command as a user would type it again, which chooses again.
 pub(super) fn command_line(arguments: &[String]) -> String {
-    format!("cargo xtask {}", arguments.join(" "))
+    let typed = arguments.iter().take_while(|word| *word != CHOSEN_FROM);
+    let words: Vec<&str> = typed.map(String::as_str).collect();
+    format!("cargo xtask {}", words.join(" "))
 }
 
 fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
@@ -509,6 +552,12 @@ fn published_text(published: &PublishedSummary) -> String {
         published.slowed_work_pct,
         published.void_blocks
     );
+    if let Some(then) = published.when_chosen_pct() {
+        text.push_str(&format!(
+            "; B read {then:+.2} % when it was chosen among {} values, on blocks that are not these",
+            published.chosen_from.len()
+        ));
+    }
     if let Some(share) = published.pct_of_roof {
         text.push_str(&format!(
             "; A reads {share:.1} % of the roof of {:.1} GB/s",

@@ -166,6 +166,24 @@ pub(super) fn published(summary: &AbSummary) -> String {
     for (what, value) in lines {
         out.push_str(&row(&[what.to_owned(), value]));
     }
+    if let Some(then) = published.when_chosen_pct() {
+        let _ = write!(
+            out,
+            "\nB was chosen among {} values because it took the least time, so what it read then \
+             flatters it: {}. The verdict is of replicates that the choice has not seen: {}.\n\n",
+            published.chosen_from.len(),
+            signed_pct(then, 2),
+            pct(summary.effect_pct)
+        );
+        out.push_str(&head(&["value", "effect when chosen", "run"], 1));
+        for candidate in &published.chosen_from {
+            out.push_str(&row(&[
+                code(&candidate.name),
+                signed_pct(candidate.effect_pct, 2),
+                format!("[{0}](../{0}/README.md)", candidate.run),
+            ]));
+        }
+    }
     if !published.gates.is_empty() {
         out.push('\n');
     }

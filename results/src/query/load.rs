@@ -12,7 +12,7 @@ use crate::journal::AbRun;
 use crate::record::{Adapter, Environment};
 use crate::sheet::{CheckedKernel, KernelTime};
 use crate::store::Store;
-use crate::summary::{AbSummary, Analysis};
+use crate::summary::{AbSummary, Analysis, PublishedSummary};
 
 /// Creates every table and fills it.
 pub(super) fn fill(connection: &Connection, store: &Store) -> Result<()> {
@@ -228,6 +228,7 @@ impl Filler<'_> {
             real(of.and_then(|s| s.quality.as_ref()).map(|q| q.change_pct)),
             of.map_or(Value::Null, |s| int(s.blocks as u64)),
             published.map_or(Value::Null, |p| int(p.replicates as u64)),
+            real(published.and_then(PublishedSummary::when_chosen_pct)),
             real(published.and_then(|p| p.pct_of_roof)),
             real(roof.map(|roof| roof.read_gb_s)),
             real(roof.map(|roof| roof.dispatch_us)),

@@ -105,6 +105,10 @@ pub const TABLES: &[Table] = &[
             ),
             int("blocks", "complete blocks"),
             int("replicates", "replicates of a published run"),
+            real(
+                "when_chosen_pct",
+                "what B read when it was chosen among several values, percent",
+            ),
             real("pct_of_roof", "weights read by A, percent of the read roof"),
             real(
                 "read_roof_gb_s",

@@ -99,6 +99,30 @@ pub struct Publish {
     pub slowed_share: f64,
     /// The adapter's bounds as measured before the first replicate.
     pub roof: Roof,
+    /// The values among which arm B was chosen, as screening runs read them; none where it
+    /// was not chosen by its time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen_from: Vec<Candidate>,
+}
+
+/// A value of the flag as the run that chose among several read it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Candidate {
+    /// The arm's name, `splitk=4`.
+    pub name: String,
+    /// The screening run against arm A.
+    pub run: String,
+    /// Its effect there, a log ratio.
+    pub effect: f64,
+}
+
+impl Candidate {
+    /// The one that took the least time; of equals the first. That it looked best is partly
+    /// luck, so its effect flatters it: it is measured again on blocks that did not choose.
+    pub fn best(all: &[Self]) -> Option<&Self> {
+        all.iter().min_by(|a, b| a.effect.total_cmp(&b.effect))
+    }
 }
 
 /// What an adapter can do at most, as measured there.
@@ -337,6 +361,7 @@ impl Run {
         let expected = match (&self.publish, self.mode) {
             (Some(publish), Mode::Published) => {
                 publish.validate()?;
+                self.validate_choice(publish)?;
                 (self.arms.len() != 3).then_some("three arms of a published run")
             }
             (None, Mode::Screening) if self.arms.len() == 2 || self.flags().is_some() => None,
@@ -369,6 +394,22 @@ impl Run {
             );
         }
         self.arms.iter().try_for_each(ArmPlan::validate)
+    }
+
+    /// What was chosen is what is measured.
+    fn validate_choice(&self, publish: &Publish) -> Result<(), String> {
+        let Some(best) = Candidate::best(&publish.chosen_from) else {
+            return Ok(());
+        };
+        let measured = self.arms.get(1).map_or("", |arm| arm.name.as_str());
+        if best.name == measured && best.effect.is_finite() {
+            return Ok(());
+        }
+        Err(format!(
+            "publish.chosen_from: expected arm B to be the one that took the least time, {} \
+             ({}), found {measured}",
+            best.name, best.effect
+        ))
     }
 
     /// Both flags of an A/B of two.

@@ -221,6 +221,32 @@ pub struct PublishedSummary {
     pub pct_of_roof: Option<f64>,
     /// The adapter's read roof, GB/s.
     pub roof_gb_s: f64,
+    /// The values among which B was chosen, as they looked then; the verdict's effect is of
+    /// replicates that the choice has not seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chosen_from: Vec<CandidateSummary>,
+}
+
+/// One value of several as the choice saw it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateSummary {
+    /// The arm's name, `splitk=4`.
+    pub name: String,
+    /// The screening run that read it.
+    pub run: String,
+    /// `100 (B/A - 1)` there.
+    pub effect_pct: f64,
+}
+
+impl PublishedSummary {
+    /// What B read when it was chosen, percent; `None` where it was not.
+    pub fn when_chosen_pct(&self) -> Option<f64> {
+        let effects = self
+            .chosen_from
+            .iter()
+            .map(|candidate| candidate.effect_pct);
+        effects.min_by(f64::total_cmp)
+    }
 }
 
 /// Checks by outcome.
@@ -492,6 +518,13 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
         gates: analysis.gates.clone(),
         pct_of_roof: gb_s.map(|gb_s| 100.0 * gb_s / publish.roof.read_gb_s),
         roof_gb_s: publish.roof.read_gb_s,
+        chosen_from: (publish.chosen_from.iter())
+            .map(|candidate| CandidateSummary {
+                name: candidate.name.clone(),
+                run: candidate.run.clone(),
+                effect_pct: percent(candidate.effect),
+            })
+            .collect(),
     }))
 }
 

@@ -146,6 +146,7 @@ pub(crate) fn published_run() -> Run {
             read_gb_s: 20.0,
             dispatch_us: 30.0,
         },
+        chosen_from: vec![],
     });
     run
 }
