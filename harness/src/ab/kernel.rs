@@ -7,6 +7,7 @@ use super::{
     element::{Element, Timed},
     ended,
     gate::append_checks,
+    publish::SLOWED_MARGINS,
     start::{Run, start},
 };
 use crate::{
@@ -83,12 +84,11 @@ pub fn differing(
 /// # Errors
 /// When a device fails, or a file cannot be written.
 pub fn run(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>, site: &Site) -> Result<Outcome> {
-    let positions = request.prompt.ids.len() + 1;
-    let mut engine = Engine::new(gpu, weights, positions, None)?;
+    let mut engine = Engine::new(gpu, weights, context(request), None)?;
     let compared = Compared::new(&mut engine, request)?;
     let timer = Timer::new(gpu)?;
     let bar = ProgressBar::new(request.budget.as_secs());
-    let placed = Placed::new(&engine, &compared, &timer, site)?;
+    let placed = Placed::new(&engine, request, &compared, &timer, site)?;
     let mut journal = start(
         gpu,
         &engine,
@@ -96,27 +96,59 @@ pub fn run(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>, site: &Site) 
         &compared.arms,
         &placed.described(site),
     )?;
-    let result = placed.measure(request, &bar, &mut journal);
+    let result = placed.measure(&bar, &mut journal);
     bar.finish_and_clear();
     ended(journal, result, request.reports_dir)
 }
 
+/// Positions that it needs.
+pub(super) fn context(request: &Request<'_>) -> usize {
+    request.prompt.ids.len() + 1
+}
+
 /// The arms' dispatches at a site, bound in turn.
-struct Placed<'p> {
+pub(super) struct Placed<'p> {
     engine: &'p Engine<'p>,
+    request: &'p Request<'p>,
     compared: &'p Compared,
     timer: &'p Timer<'p>,
-    /// Of A, B and the control.
+    /// Of every arm, the control last.
     bound: Vec<(Vec<usize>, Rotation)>,
     shape: String,
     weight_bytes: u64,
     /// Dispatches of an element.
     count: usize,
+    /// What an element of the slowed arm has more.
+    extra: usize,
+}
+
+/// Every arm with its kind, the control last.
+fn arms<'c>(
+    request: &'c Request<'_>,
+    compared: &'c Compared,
+) -> impl Iterator<Item = (record::Arm, &'c Arm)> {
+    let kinds = request.kinds().iter().copied();
+    let control = (record::Arm::Control, &compared.control);
+    kinds.zip(&compared.arms).chain([control])
+}
+
+/// Dispatches of an element, `least` of them or more, and what a slowed one has beyond: as
+/// near to this share as whole dispatches are, and not less.
+fn slowed(least: usize, share: f64) -> [usize; 2] {
+    let mut extra = (least as f64 * share).ceil().max(1.0);
+    // What rounding takes from a whole number is given back.
+    let count = |extra: f64| (extra / share + 1e-9).floor();
+    // A share below the whole has fewer dispatches more than there are.
+    while share < 1.0 && count(extra) <= extra {
+        extra += 1.0;
+    }
+    [count(extra) as usize, extra as usize]
 }
 
 impl<'p> Placed<'p> {
-    fn new(
+    pub(super) fn new(
         engine: &'p Engine<'p>,
+        request: &'p Request<'p>,
         compared: &'p Compared,
         timer: &'p Timer<'p>,
         site: &Site,
@@ -126,10 +158,10 @@ impl<'p> Placed<'p> {
             one_output: false,
         };
         let [a, b] = site.variants;
-        let arms = compared.arms.iter().chain([&compared.control]);
         let mut bound = Vec::new();
         let mut place = None;
-        for (arm, variant) in arms.zip([a, b, a]) {
+        for (kind, arm) in arms(request, compared) {
+            let variant = if kind == record::Arm::B { b } else { a };
             let filter = Filter {
                 variant: Some(variant),
                 site: Some(site.name.clone()),
@@ -145,15 +177,31 @@ impl<'p> Placed<'p> {
         let (shape, weight_bytes) = place.context("the arms have dispatches")?;
         let mut placed = Self {
             engine,
+            request,
             compared,
             timer,
             bound,
             shape,
             weight_bytes,
             count: 1,
+            extra: 0,
         };
         placed.count = placed.enough()?;
+        if request.publish.is_some() {
+            [placed.count, placed.extra] =
+                slowed(placed.count, SLOWED_MARGINS * placed.request.margin);
+        }
         Ok(placed)
+    }
+
+    /// Takes the dispatches of an element from a run that was begun.
+    pub(super) fn take_count(&mut self, run: &record::Run) -> Result<()> {
+        self.count = run.decode_tokens as usize;
+        let slowed = run.plan(record::Arm::Slowed).element_dispatches;
+        let slowed = slowed.context("a slowed arm without its dispatches")?;
+        let extra = usize::try_from(slowed)?.checked_sub(self.count);
+        self.extra = extra.context("a slowed arm of fewer dispatches")?;
+        Ok(())
     }
 
     /// Dispatches that last long enough, of the arm that takes less time.
@@ -177,51 +225,38 @@ impl<'p> Placed<'p> {
         }
     }
 
-    fn described(&self, site: &Site) -> Run {
+    pub(super) fn described(&self, site: &Site) -> Run {
         Run::Dispatch {
             site: format!("{} {}", site.name, self.shape).trim().to_owned(),
             variants: site.variants,
             weight_bytes: self.weight_bytes,
             count: self.count,
+            extra: self.extra,
         }
     }
 
     fn arms(&self) -> impl Iterator<Item = (record::Arm, &Arm, &(Vec<usize>, Rotation))> {
-        let arms = self.compared.arms.iter().chain([&self.compared.control]);
-        let kinds = [record::Arm::A, record::Arm::B, record::Arm::Control];
-        kinds
-            .into_iter()
-            .zip(arms)
+        arms(self.request, self.compared)
             .zip(&self.bound)
             .map(|((kind, arm), bound)| (kind, arm, bound))
     }
 
     /// Checks, measures, checks again; false where a check failed.
-    fn measure(
-        &self,
-        request: &Request<'_>,
-        bar: &ProgressBar,
-        journal: &mut JournalWriter,
-    ) -> Result<bool> {
+    fn measure(&self, bar: &ProgressBar, journal: &mut JournalWriter) -> Result<bool> {
         phase(bar, "comparing with the reference");
-        if !self.checked("before", request, journal)? {
+        if !self.checked("before", journal)? {
             return Ok(false);
         }
         let until = Until::Budget;
-        blocks(self, request, until, bar, journal)?;
+        blocks(self, self.request, until, bar, journal)?;
         phase(bar, "comparing with the reference again");
-        self.checked("after", request, journal)
+        self.checked("after", journal)
     }
 
     /// The site's dispatches against the reference, and those that are timed against
     /// them, bit by bit.
-    fn checked(
-        &self,
-        when: &str,
-        request: &Request<'_>,
-        journal: &mut JournalWriter,
-    ) -> Result<bool> {
-        let prompt = &request.prompt.ids;
+    pub(super) fn checked(&self, when: &str, journal: &mut JournalWriter) -> Result<bool> {
+        let prompt = &self.request.prompt.ids;
         let last = prompt.len() - 1;
         let mut passed = true;
         for (kind, arm, (indices, rotation)) in self.arms() {
@@ -257,10 +292,12 @@ impl Timed for Placed<'_> {
         let mut arms = self.arms();
         let found = arms.find(|(other, ..)| *other == kind);
         let (_, _, (_, rotation)) = found.context("an arm of this A/B")?;
-        let taken = repeat(self.timer, rotation, self.count)?;
+        let slowed = kind == record::Arm::Slowed;
+        let dispatches = self.count + if slowed { self.extra } else { 0 };
+        let taken = repeat(self.timer, rotation, dispatches)?;
         Ok(Element {
             tokens: self.count,
-            dispatches: self.count as u64,
+            dispatches: dispatches as u64,
             wall_ns: u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX),
             spans: vec![],
             made: vec![],
@@ -269,5 +306,27 @@ impl Timed for Placed<'_> {
 
     fn gpu(&self) -> &Gpu {
         self.engine.gpu
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slowed_element_has_its_share_of_dispatches_more() {
+        for share in [0.03, 0.06, 0.15, 0.9] {
+            for least in [1, 2, 5, 16, 17, 100, MOST] {
+                let [count, extra] = slowed(least, share);
+                let found = extra as f64 / count as f64;
+                assert!(count >= least, "{least}: {count}");
+                // One dispatch fewer to share among is what rounding may cost.
+                let within = share * (1.0 - 1e-9)..=(share / (1.0 - share)).min(0.99);
+                assert!(
+                    within.contains(&found),
+                    "{share} of {least}: {extra} of {count}"
+                );
+            }
+        }
     }
 }

@@ -11,9 +11,10 @@ use super::{
     CHECK_FAILED, Compared, Outcome, Request,
     blocks::{Until, blocks},
     context,
-    element::Tokens,
+    element::{Timed, Tokens},
     finished,
     gate::{append_checks, gate},
+    kernel::{self, Placed, Site},
     quality::quality,
     require_difference,
     sentinel::Sentinel,
@@ -28,6 +29,7 @@ use crate::{
     model::{shuffle, split_mix},
     progress::{phase, spinner},
     roof,
+    timer::Timer,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
@@ -63,6 +65,24 @@ pub struct Publishing {
     pub chosen_from: Vec<record::Candidate>,
 }
 
+/// What a published run times.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'w> {
+    /// Tokens, a prompt, or the prompt of a second turn.
+    Tokens,
+    /// The dispatches of a site.
+    Dispatch(&'w Site),
+}
+
+impl Work<'_> {
+    fn context(&self, weights: &Checkpoint, request: &Request<'_>) -> usize {
+        match self {
+            Self::Tokens => context(weights.spec(), request),
+            Self::Dispatch(_) => kernel::context(request),
+        }
+    }
+}
+
 /// Departure of the sentinel from its median that a block may have, a log ratio: 2 %,
 /// and 10 % on a CPU adapter, whose cores it shares with the system.
 pub(super) fn sentinel_limit(gpu: &Gpu) -> f64 {
@@ -96,17 +116,37 @@ pub fn measured_roof(gpu: &Gpu) -> Result<record::Roof> {
 ///
 /// # Errors
 /// When the arms are the same, a device fails, or a file cannot be written.
-pub fn prepare(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>) -> Result<bool> {
-    let spec = weights.spec();
-    require_difference(spec, &gpu.features, &request.arms)?;
-    let mut engine = Engine::new(gpu, weights, context(spec, request), None)?;
-    let compared = Compared::new(&mut engine, request)?;
-    let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
-    let bar = spinner();
-    let passed = gate(&engine, request, &compared.arms, &bar, &mut journal)?;
-    if passed {
-        quality(&engine, request, &compared, &bar, &mut journal)?;
+pub fn prepare(
+    gpu: &Gpu,
+    weights: &Checkpoint,
+    request: &Request<'_>,
+    work: Work<'_>,
+) -> Result<bool> {
+    if matches!(work, Work::Tokens) {
+        require_difference(weights.spec(), &gpu.features, &request.arms)?;
     }
+    let mut engine = Engine::new(gpu, weights, work.context(weights, request), None)?;
+    let compared = Compared::new(&mut engine, request)?;
+    let bar = spinner();
+    let (mut journal, passed) = match work {
+        Work::Tokens => {
+            let mut journal = start(gpu, &engine, request, &compared.arms, &Run::Tokens)?;
+            let passed = gate(&engine, request, &compared.arms, &bar, &mut journal)?;
+            if passed {
+                quality(&engine, request, &compared, &bar, &mut journal)?;
+            }
+            (journal, passed)
+        }
+        Work::Dispatch(site) => {
+            let timer = Timer::new(gpu)?;
+            let placed = Placed::new(&engine, request, &compared, &timer, site)?;
+            let run = placed.described(site);
+            let mut journal = start(gpu, &engine, request, &compared.arms, &run)?;
+            phase(&bar, "comparing with the reference");
+            let passed = placed.checked("before all", &mut journal)?;
+            (journal, passed)
+        }
+    };
     bar.finish_and_clear();
     if !passed {
         journal.append(&Line::End(record::End {
@@ -127,16 +167,16 @@ pub fn replicate(
     gpu: &Gpu,
     weights: &Checkpoint,
     request: &Request<'_>,
+    work: Work<'_>,
     path: &Path,
     index: u32,
 ) -> Result<bool> {
     let run = AbRun::load(path)?.run;
-    let publish = run.publish.as_ref().context("not a published run")?;
     let mut state = request.seed ^ (u64::from(index) << 32);
     let seed = split_mix(&mut state);
-    let mut engine = Engine::new(gpu, weights, context(weights.spec(), request), None)?;
+    let mut engine = Engine::new(gpu, weights, work.context(weights, request), None)?;
     let (compared, made) = in_drawn_order(&mut engine, request, seed)?;
-    require_recorded(&engine, request, &compared, &run)?;
+    require_recorded(&engine, request, &compared, &run, work)?;
     let mut journal = JournalWriter::reopen(path)?;
     journal.append(&Line::Replicate(record::Replicate {
         index,
@@ -149,43 +189,19 @@ pub fn replicate(
         engine: &engine,
         request,
         compared: &compared,
+        run: &run,
         index,
-    };
-    if !replicate.checked("before", split_mix(&mut state), &bar, &mut journal)? {
-        return Ok(false);
-    }
-    for (arm, kind) in compared.arms.iter().zip(request.kinds()) {
-        let prompt = &request.prompt.ids;
-        let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
-        journal.append(&Line::Prefill(record::Prefill {
-            arm: *kind,
-            index,
-            tokens: prompt.len() as u32,
-            wall_ns,
-        }))?;
-    }
-    engine.memory.snapshot(gpu)?;
-    let first = engine.token()?;
-    let sentinel = Sentinel::new(gpu)?;
-    let until = Until::Count {
-        replicate: index,
-        blocks: publish.blocks,
         seed,
-        sentinel: &sentinel,
+        draws: [(); 2].map(|()| split_mix(&mut state)),
+        bar: &bar,
     };
-    let timed = Tokens {
-        engine: &engine,
-        request,
-        compared: &compared,
-        first,
+    let tokens = match work {
+        Work::Tokens => replicate.tokens(&mut journal)?,
+        Work::Dispatch(site) => replicate.dispatches(site, &mut journal)?,
     };
-    let tokens = blocks(&timed, request, until, &bar, &mut journal)?;
     let Some(tokens) = tokens else {
         return Ok(false);
     };
-    if !replicate.checked("after", split_mix(&mut state), &bar, &mut journal)? {
-        return Ok(false);
-    }
     bar.finish_and_clear();
     journal.append(&Line::ReplicateEnd(record::ReplicateEnd {
         index,
@@ -235,10 +251,15 @@ fn require_recorded(
     request: &Request<'_>,
     compared: &Compared,
     run: &record::Run,
+    work: Work<'_>,
 ) -> Result<()> {
     for (i, arm) in compared.arms.iter().enumerate() {
         let recorded = &run.arms[i];
-        let found = engine.shader_hashes(arm, &[&arm.decode]);
+        let mut found = engine.shader_hashes(arm, &[&arm.decode]);
+        if let Work::Dispatch(site) = work {
+            let of_site = site.variants.map(|variant| variant.id());
+            found.retain(|id, _| of_site.contains(id));
+        }
         let other = (found.iter()).find(|(id, sha)| recorded.shaders.get(*id) != Some(*sha));
         if let Some((id, _)) = other {
             bail!(
@@ -249,7 +270,8 @@ fn require_recorded(
             );
         }
         ensure!(
-            arm.decode.plan.dispatches_per_token() == recorded.dispatches_per_token,
+            matches!(work, Work::Dispatch(_))
+                || arm.decode.plan.dispatches_per_token() == recorded.dispatches_per_token,
             "arm {} has {} dispatches per token, run {} began with {}; start a new one",
             request.arms[i].name,
             arm.decode.plan.dispatches_per_token(),
@@ -260,24 +282,85 @@ fn require_recorded(
     Ok(())
 }
 
-/// One replicate's checks of its kernels on the buffers that it times.
+/// What one replicate measures, its kernels checked before and after on the buffers that
+/// it times.
 struct Replicate<'r, 'e> {
     engine: &'r Engine<'e>,
     request: &'r Request<'r>,
     compared: &'r Compared,
+    run: &'r record::Run,
     index: u32,
+    seed: u64,
+    /// What picks the layer that is checked before, and after.
+    draws: [u64; 2],
+    bar: &'r ProgressBar,
 }
 
+/// The tokens that each arm made; nothing where a check failed or it was interrupted.
+type Made = Option<BTreeMap<record::Arm, Vec<u32>>>;
+
 impl Replicate<'_, '_> {
+    fn tokens(&self, journal: &mut JournalWriter) -> Result<Made> {
+        let (engine, prompt) = (self.engine, &self.request.prompt.ids);
+        let [before, after] = self.draws;
+        if !self.checked("before", before, journal)? {
+            return Ok(None);
+        }
+        for (arm, kind) in self.compared.arms.iter().zip(self.request.kinds()) {
+            let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
+            journal.append(&Line::Prefill(record::Prefill {
+                arm: *kind,
+                index: self.index,
+                tokens: prompt.len() as u32,
+                wall_ns,
+            }))?;
+        }
+        engine.memory.snapshot(engine.gpu)?;
+        let timed = Tokens {
+            engine,
+            request: self.request,
+            compared: self.compared,
+            first: engine.token()?,
+        };
+        let made = self.blocks(&timed, journal)?;
+        if made.is_none() || !self.checked("after", after, journal)? {
+            return Ok(None);
+        }
+        Ok(made)
+    }
+
+    fn dispatches(&self, site: &Site, journal: &mut JournalWriter) -> Result<Made> {
+        let timer = Timer::new(self.engine.gpu)?;
+        let mut placed = Placed::new(self.engine, self.request, self.compared, &timer, site)?;
+        // The same elements as in every replicate.
+        placed.take_count(self.run)?;
+        let when = |when: &str| format!("replicate {}.{when}", self.index);
+        phase(self.bar, &format!("replicate {}: checking", self.index));
+        if !placed.checked(&when("before"), journal)? {
+            return Ok(None);
+        }
+        let made = self.blocks(&placed, journal)?;
+        if made.is_none() || !placed.checked(&when("after"), journal)? {
+            return Ok(None);
+        }
+        Ok(made)
+    }
+
+    fn blocks(&self, timed: &dyn Timed, journal: &mut JournalWriter) -> Result<Made> {
+        let publish = self.run.publish.as_ref();
+        let sentinel = Sentinel::new(self.engine.gpu)?;
+        let until = Until::Count {
+            replicate: self.index,
+            blocks: publish.context("not a published run")?.blocks,
+            seed: self.seed,
+            sentinel: &sentinel,
+        };
+        blocks(timed, self.request, until, self.bar, journal)
+    }
+
     /// Compares the dispatches of a layer that `draw` picks, and those outside all layers,
     /// with the reference, for every arm and the control; false where one is off.
-    fn checked(
-        &self,
-        when: &str,
-        draw: u64,
-        bar: &ProgressBar,
-        journal: &mut JournalWriter,
-    ) -> Result<bool> {
+    fn checked(&self, when: &str, draw: u64, journal: &mut JournalWriter) -> Result<bool> {
         let prompt = &self.request.prompt.ids;
         let layers = self.engine.weights.spec().num_hidden_layers;
         let layer = format!("layers.{}.", draw % layers as u64);
@@ -290,7 +373,7 @@ impl Replicate<'_, '_> {
                 return Ok(false);
             }
             phase(
-                bar,
+                self.bar,
                 &format!("replicate {}: checking arm {kind}", self.index),
             );
             self.engine.prefill_whole(&arm.prefill, prompt)?;

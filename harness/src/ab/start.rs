@@ -39,6 +39,8 @@ pub(super) enum Run {
         weight_bytes: u64,
         /// Dispatches of an element.
         count: usize,
+        /// What an element of the slowed arm has more.
+        extra: usize,
     },
 }
 
@@ -67,8 +69,20 @@ pub(super) fn start(
     let prompt_tokens = request.prompt.ids.len();
     let arm_plan = |i: usize| match run {
         Run::Tokens => of_tokens(engine, request, arms, i),
-        Run::Dispatch { variants, .. } => {
-            Ok(of_dispatch(engine, request, &arms[i], i, variants[i]))
+        Run::Dispatch {
+            variants,
+            count,
+            extra,
+            ..
+        } => {
+            let kind = request.kinds()[i];
+            let variant = variants[usize::from(kind == record::Arm::B)];
+            let plan = of_dispatch(engine, request, &arms[i], i, variant);
+            let element = (count + extra) as u64;
+            Ok(record::ArmPlan {
+                element_dispatches: (kind == record::Arm::Slowed).then_some(element),
+                ..plan
+            })
         }
     };
     let provenance = weights.provenance();
@@ -147,7 +161,10 @@ pub(super) fn start(
             looks: LOOKS.to_vec(),
             alpha: ALPHA,
             sentinel_limit: sentinel_limit(gpu),
-            slowed_share: slowed_share(arms),
+            slowed_share: match run {
+                Run::Tokens => slowed_share(arms),
+                Run::Dispatch { count, extra, .. } => *extra as f64 / *count as f64,
+            },
             roof: publish.roof,
             chosen_from: publish.chosen_from.clone(),
         }),
@@ -189,6 +206,7 @@ fn of_tokens(
             .collect(),
         prefill_dispatches: Some(prefill as u64),
         second_turn_dispatches: turn,
+        element_dispatches: None,
         shaders: engine.shader_hashes(&arms[i], &programs),
     })
 }
@@ -211,6 +229,7 @@ fn of_dispatch(
         by_role: [(variant.role.name().to_owned(), 1)].into(),
         prefill_dispatches: None,
         second_turn_dispatches: None,
+        element_dispatches: None,
         shaders,
     }
 }

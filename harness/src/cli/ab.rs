@@ -8,7 +8,11 @@ use super::{
     ppl::{TEXT, TEXT_NAME},
 };
 use crate::{
-    ab::{self, ArmSettings, Subject, publish, quality::Passage},
+    ab::{
+        self, ArmSettings, Subject,
+        publish::{self, Work},
+        quality::Passage,
+    },
     again::{self, again},
     device::Gpu,
     diff::Revision,
@@ -54,7 +58,7 @@ pub(super) struct AbArgs {
     #[arg(
         long,
         value_name = "ROLE",
-        conflicts_with_all = ["flag", "flags", "base", "values", "publish"]
+        conflicts_with_all = ["flag", "flags", "base", "values"]
     )]
     kernel: Option<String>,
     /// With --kernel: a form of the role; twice, the baseline first
@@ -196,6 +200,49 @@ impl AbArgs {
         Ok(Some(Passage { name, ids }))
     }
 
+    /// What a published run adds. It measures the roof, and so comes before the model takes
+    /// the memory; a replicate has it from the journal.
+    fn publishing(&self, gpu: &Gpu) -> Result<Option<publish::Publishing>> {
+        Ok(match (&self.journal, self.replicate) {
+            (None, _) => None,
+            (Some(_), None) => Some(publish::Publishing {
+                arguments: arguments(),
+                blocks: self.blocks,
+                roof: publish::measured_roof(gpu)?,
+                chosen_from: several::candidates(&self.chosen_from)?,
+            }),
+            (Some(journal), Some(_)) => Some(recorded(journal)?),
+        })
+    }
+
+    /// The id of the run, where there is a journal already.
+    fn id(&self) -> Option<String> {
+        let stem = self.journal.as_deref().and_then(Path::file_stem);
+        stem.map(|id| id.to_string_lossy().into_owned())
+    }
+
+    /// One process's part of a published run.
+    fn part(
+        &self,
+        gpu: &Gpu,
+        weights: &Checkpoint,
+        request: &ab::Request<'_>,
+        work: Work<'_>,
+        journal: &Path,
+    ) -> Result<u8> {
+        let Some(index) = self.replicate else {
+            return Ok(u8::from(!publish::prepare(gpu, weights, request, work)?));
+        };
+        let done = publish::replicate(gpu, weights, request, work, journal, index)?;
+        // Not done and not wrong: interrupted.
+        Ok(u8::from(!done && !interrupt::asked()))
+    }
+
+    /// What the slowed arm of a published run does more, as a share.
+    fn slowed_share(&self) -> f64 {
+        publish::SLOWED_MARGINS * self.margin / 100.0
+    }
+
     fn budget(&self) -> Duration {
         let published = self.publish || self.resume.is_some();
         let default = if published { 3600.0 } else { 90.0 };
@@ -210,7 +257,7 @@ impl AbArgs {
             None => self.of_flags(gpu, &with)?,
         };
         if self.publish {
-            let share = publish::SLOWED_MARGINS * self.margin / 100.0;
+            let share = self.slowed_share();
             let baseline = &arms[0];
             arms.push(ArmSettings {
                 name: format!("{} with {:.1} % more work", baseline.name, 100.0 * share),
@@ -311,10 +358,13 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         return several::run(args, flag, &values);
     }
     if let Some(role) = &args.kernel {
-        return kernel::run(args, role);
+        kernel::require_sound(args, role)?;
     }
     if args.publish && args.journal.is_none() {
         return published(args, &[], args.budget());
+    }
+    if let Some(role) = &args.kernel {
+        return kernel::run(args, role);
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let (subject, arms) = args.compared(&gpu)?;
@@ -322,23 +372,12 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     if args.model.has_registered_formats() {
         ab::require_difference(&models::find(args.model.id())?, &gpu.features, &arms)?;
     }
-    // Before the model takes the memory; a replicate has it from the journal.
-    let publish = match (&args.journal, args.replicate) {
-        (None, _) => None,
-        (Some(_), None) => Some(publish::Publishing {
-            arguments: arguments(),
-            blocks: args.blocks,
-            roof: publish::measured_roof(&gpu)?,
-            chosen_from: several::candidates(&args.chosen_from)?,
-        }),
-        (Some(journal), Some(_)) => Some(recorded(journal)?),
-    };
+    let publish = args.publishing(&gpu)?;
     let (weights, prompt) = args.model.load(args.tokens)?;
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
-    let id = args.journal.as_deref().and_then(Path::file_stem);
     let request = ab::Request {
         subject,
         arms,
@@ -350,38 +389,31 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         command: command_line(&arguments()),
         passage,
         publish,
-        id: id.map(|id| id.to_string_lossy().into_owned()),
+        id: args.id(),
         data_dir: &data_dir,
         reports_dir: &reports_dir,
     };
-    match (&args.journal, args.replicate) {
-        (Some(journal), Some(index)) => {
-            let done = publish::replicate(&gpu, &weights, &request, journal, index)?;
-            // Not done and not wrong: interrupted.
-            Ok(u8::from(!done && !interrupt::asked()))
-        }
-        (Some(_), None) => Ok(u8::from(!publish::prepare(&gpu, &weights, &request)?)),
-        (None, _) => {
-            let outcome = ab::run(&gpu, &weights, &request)?;
-            let synthetic = model::is_synthetic(&weights);
-            if args.base.is_none() || !outcome.correct {
-                return told(args.model.json, &outcome, synthetic);
-            }
-            let kernels = kernel::of_base(&gpu, &weights, &request)?;
-            let mut document = serde_json::to_value(&outcome.summary)?;
-            if let Some(document) = document.as_object_mut() {
-                let summaries: Vec<_> = kernels.iter().map(|k| &k.summary).collect();
-                document.insert("kernels".to_owned(), serde_json::to_value(summaries)?);
-            }
-            let texts = kernels.iter().map(|kernel| ab_text(kernel, false));
-            let text: Vec<String> = [ab_text(&outcome, synthetic)]
-                .into_iter()
-                .chain(texts)
-                .collect();
-            answer(args.model.json, &document, &text.join("\n\n"))?;
-            Ok(u8::from(!kernels.iter().all(|kernel| kernel.correct)))
-        }
+    if let Some(journal) = &args.journal {
+        return args.part(&gpu, &weights, &request, Work::Tokens, journal);
     }
+    let outcome = ab::run(&gpu, &weights, &request)?;
+    let synthetic = outcome.is_synthetic();
+    if args.base.is_none() || !outcome.correct {
+        return told(args.model.json, &outcome, synthetic);
+    }
+    let kernels = kernel::of_base(&gpu, &weights, &request)?;
+    let mut document = serde_json::to_value(&outcome.summary)?;
+    if let Some(document) = document.as_object_mut() {
+        let summaries: Vec<_> = kernels.iter().map(|k| &k.summary).collect();
+        document.insert("kernels".to_owned(), serde_json::to_value(summaries)?);
+    }
+    let texts = kernels.iter().map(|kernel| ab_text(kernel, false));
+    let text: Vec<String> = [ab_text(&outcome, synthetic)]
+        .into_iter()
+        .chain(texts)
+        .collect();
+    answer(args.model.json, &document, &text.join("\n\n"))?;
+    Ok(u8::from(!kernels.iter().all(|kernel| kernel.correct)))
 }
 
 /// What a journal declares.
@@ -398,9 +430,10 @@ fn recorded(journal: &Path) -> Result<publish::Publishing> {
 
 /// Begins a published run, of the arm that the runs `chosen_from` chose, and measures it.
 fn published(args: &AbArgs, chosen_from: &[String], budget: Duration) -> Result<u8> {
-    let subject: Vec<String> = match (&args.base, &args.flag) {
+    let subject: Vec<String> = match (&args.base, &args.kernel) {
         (Some(_), _) => vec!["base".to_owned()],
-        (None, flag) => flag.iter().cloned().collect(),
+        (None, Some(role)) => [role].into_iter().chain(&args.site).cloned().collect(),
+        (None, None) => args.flag.iter().cloned().collect(),
     };
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();

@@ -139,7 +139,12 @@ pub(super) fn published(summary: &AbSummary) -> String {
         ("slowed arm, effect", pct(published.slowed_pct)),
         ("slowed arm, interval", interval(published.slowed_ci_pct)),
         (
-            "slowed arm, weight bytes read more",
+            match summary.metric {
+                Metric::Dispatch => "slowed arm, dispatches made more",
+                Metric::Decode | Metric::Prefill | Metric::SecondTurn => {
+                    "slowed arm, weight bytes read more"
+                }
+            },
             signed_pct(published.slowed_work_pct, 2),
         ),
         (

@@ -95,7 +95,7 @@ pub struct Publish {
     /// its replicate, a log ratio.
     pub sentinel_limit: f64,
     /// Weight bytes that the slowed arm reads more than the baseline, as a share of the
-    /// baseline's.
+    /// baseline's; of one dispatch, the dispatches that it makes more.
     pub slowed_share: f64,
     /// The adapter's bounds as measured before the first replicate.
     pub roof: Roof,
@@ -322,6 +322,10 @@ pub struct ArmPlan {
     /// Dispatches of a second turn's prompt, where that turn is the metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_turn_dispatches: Option<u64>,
+    /// Dispatches of an element of an A/B of one dispatch, where they are not the run's
+    /// `decode_tokens`: those of a slowed arm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element_dispatches: Option<u64>,
     /// SHA-256 of every shader's text by variant id.
     pub shaders: BTreeMap<String, String>,
 }

@@ -205,7 +205,7 @@ pub struct PublishedSummary {
     pub slowed_pct: Option<f64>,
     /// Its interval, at the level of the look.
     pub slowed_ci_pct: Option<[f64; 2]>,
-    /// Weight bytes that the slowed arm reads more, percent.
+    /// Weight bytes that the slowed arm reads more, percent; of one dispatch, dispatches.
     pub slowed_work_pct: f64,
     /// The effect with a tenth of the blocks cut off at both ends.
     pub trimmed_pct: Option<f64>,
@@ -501,8 +501,9 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
     let interval = |i: Interval| [percent(i.lo), percent(i.hi)];
     let ms = middle(&analysis.ms_per_token(Arm::A))?;
     let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
-    // The bytes are those of a decoded token.
-    let has_roof = run.run.metric == Metric::Decode && !run.run.adapter.is_cpu();
+    // The bytes are those of a decoded token or of a dispatch, which may have no weights.
+    let of_bytes = matches!(run.run.metric, Metric::Decode | Metric::Dispatch);
+    let has_roof = of_bytes && run.run.model.bytes_per_token > 0 && !run.run.adapter.is_cpu();
     let gb_s = gb_s.filter(|_| has_roof);
     Ok(Some(PublishedSummary {
         replicates: found.replicates,

@@ -31,6 +31,7 @@ pub(super) fn same_code(run: &AbRun) -> Result<(), SummaryError> {
             && a.by_role == b.by_role
             && a.prefill_dispatches == b.prefill_dispatches
             && a.second_turn_dispatches == b.second_turn_dispatches
+            && a.element_dispatches == b.element_dispatches
     };
     let plans: Vec<(Arm, &ArmPlan)> = run.run.plans().collect();
     for (at, (a, plan_a)) in plans.iter().enumerate() {
@@ -83,7 +84,8 @@ fn wrong_element(run: &AbRun, sample: &Sample) -> Option<String> {
     let plan = run.run.plan(sample.arm);
     let token_by_token = u64::from(plan.dispatches_per_token) * u64::from(tokens);
     let planned = match run.run.metric {
-        Metric::Decode | Metric::Dispatch => token_by_token,
+        Metric::Decode => token_by_token,
+        Metric::Dispatch => plan.element_dispatches.unwrap_or(token_by_token),
         Metric::Prefill => plan.prefill_dispatches.unwrap_or(token_by_token),
         Metric::SecondTurn => plan.second_turn_dispatches.unwrap_or(0),
     };
@@ -116,8 +118,9 @@ fn past_the_roof(run: &AbRun) -> Option<String> {
     let roof = 1.25 * publish.roof.read_gb_s;
     let bytes = run.run.model.bytes_per_token as f64;
     let gb_s = |sample: &Sample| bytes * f64::from(sample.tokens) / sample.wall_ns as f64;
-    let decoded = run.run.metric == Metric::Decode;
-    let fast = (run.samples.iter().filter(|_| decoded)).find(|sample| gb_s(sample) > roof)?;
+    // The bytes are those of a decoded token or of a dispatch.
+    let known = matches!(run.run.metric, Metric::Decode | Metric::Dispatch);
+    let fast = (run.samples.iter().filter(|_| known)).find(|sample| gb_s(sample) > roof)?;
     Some(format!(
         "block {}, position {} (arm {}): {:.1} GB/s of weights is past what this adapter reads, \
          {:.1} GB/s: work is missing, or the weights lie in its caches",

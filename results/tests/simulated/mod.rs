@@ -243,6 +243,7 @@ pub(crate) fn run() -> Run {
                 by_role: counts(&shared),
                 prefill_dispatches: None,
                 second_turn_dispatches: None,
+                element_dispatches: None,
                 shaders: names(&shared),
             },
             ArmPlan {
@@ -252,6 +253,7 @@ pub(crate) fn run() -> Run {
                 by_role: counts(&split),
                 prefill_dispatches: None,
                 second_turn_dispatches: None,
+                element_dispatches: None,
                 shaders: names(&split),
             },
         ],

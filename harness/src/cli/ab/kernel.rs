@@ -6,6 +6,7 @@ use crate::{
     ab::{
         self, ArmSettings, Subject,
         kernel::{self, Site},
+        publish::Work,
     },
     cases,
     device::Gpu,
@@ -147,10 +148,16 @@ pub(in crate::cli) fn one(
     }
 }
 
+/// Refuses what is wrong before anything is opened.
+pub(super) fn require_sound(args: &AbArgs, role: &str) -> Result<()> {
+    named_variants(args, role.parse()?).map(drop)
+}
+
 pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
     let role: Role = role.parse()?;
     let variants = named_variants(args, role)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
+    let publish = args.publishing(&gpu)?;
     let with = choices(&args.with)?;
     let shape = args
         .shape
@@ -158,7 +165,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
         .transpose()?;
     let (weights, prompt) = weights(&args.model, shape)?;
     let spec = weights.spec();
-    let arms: Vec<ArmSettings> = variants
+    let mut arms: Vec<ArmSettings> = variants
         .iter()
         .map(|&variant| {
             let mut all = choices_of(variant, spec, &gpu.features)?;
@@ -181,17 +188,35 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
             spec.id
         )
     })?;
+    if args.publish {
+        // What it does more are dispatches, of the same kernel.
+        arms.push(ArmSettings {
+            name: format!(
+                "{a} with {:.1} % more dispatches",
+                100.0 * args.slowed_share()
+            ),
+            ..arms[0].clone()
+        });
+    }
     interrupt::listen();
     let [data_dir, reports_dir] = ab::folders();
     let folders = [&*data_dir, &*reports_dir];
     let names = [role.name(), &site.name];
     let request = ab::Request {
-        budget: Duration::from_secs_f64(args.budget.unwrap_or(BUDGET_S)),
+        publish,
+        id: args.id(),
+        budget: match args.publish {
+            true => args.budget(),
+            false => Duration::from_secs_f64(args.budget.unwrap_or(BUDGET_S)),
+        },
         margin: args.margin / 100.0,
         ..request(&names, arms, prompt, args.model.seed, folders)
     };
+    if let Some(journal) = &args.journal {
+        return args.part(&gpu, &weights, &request, Work::Dispatch(&site), journal);
+    }
     let outcome = kernel::run(&gpu, &weights, &request, &site)?;
-    told(args.model.json, &outcome, model::is_synthetic(&weights))
+    told(args.model.json, &outcome, outcome.is_synthetic())
 }
 
 /// A kernel's A/B with the budget and margin of one; `folders` are those of journals and
