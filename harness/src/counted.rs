@@ -50,32 +50,51 @@ impl Kernel {
     }
 }
 
-/// Where kernels count: one word.
+/// Where kernels count: words in buffers of their own, since a dispatch waits for the one
+/// before that wrote the same buffer.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    pub(crate) buffer: wgpu::Buffer,
+    pub(crate) buffers: Vec<wgpu::Buffer>,
+    /// All words beside each other.
+    gathered: wgpu::Buffer,
 }
 
 impl Counter {
-    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
-        gpu.guarded("a counter", || {
-            let buffer = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+    /// A counter of this many words.
+    pub(crate) fn new(gpu: &Gpu, words: usize) -> Result<Self> {
+        let buffer = |words: usize| {
+            gpu.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("counter"),
-                size: 4,
+                size: 4 * words as u64,
                 usage: wgpu::BufferUsages::STORAGE
                     | wgpu::BufferUsages::COPY_SRC
                     | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
-            });
-            Ok(Self { buffer })
+            })
+        };
+        gpu.guarded("a counter", || {
+            Ok(Self {
+                buffers: (0..words).map(|_| buffer(1)).collect(),
+                gathered: buffer(words),
+            })
         })
     }
 
-    /// Requires this count, and starts another.
+    /// Requires that the words add up to this, modulo 2^32, and starts again from zero.
     pub(crate) fn require(&self, gpu: &Gpu, expected: u32) -> Result<()> {
-        let bytes = gpu.read(&self.buffer, 0, 4)?;
-        let found: u32 = bytemuck::pod_read_unaligned(&bytes);
-        gpu.queue.write_buffer(&self.buffer, 0, &[0; 4]);
+        let mut encoder = gpu
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for (at, buffer) in self.buffers.iter().enumerate() {
+            encoder.copy_buffer_to_buffer(buffer, 0, &self.gathered, 4 * at as u64, 4);
+            encoder.clear_buffer(buffer, 0, None);
+        }
+        gpu.run("a counter", encoder)?;
+        let bytes = gpu.read(&self.gathered, 0, self.gathered.size())?;
+        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
+        let found = words
+            .iter()
+            .fold(0_u32, |sum, word| sum.wrapping_add(*word));
         ensure!(
             found == expected,
             "void: the kernels counted {found}, expected {expected}"
@@ -130,8 +149,9 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
         let kernel = Kernel::new(gpu, "chain", include_str!("counted/step.wgsl"))?;
-        let counter = Counter::new(gpu)?;
-        let group = kernel.bind(gpu, &[&counter.buffer]);
+        let counter = Counter::new(gpu, 1)?;
+        let buffers: Vec<&wgpu::Buffer> = counter.buffers.iter().collect();
+        let group = kernel.bind(gpu, &buffers);
         Ok(Self {
             kernel,
             group,

@@ -61,12 +61,11 @@ pub(super) fn run_roof(args: &RoofArgs) -> Result<u8> {
 
 fn roof_text(gpu: &Gpu, roof: &Roof) -> String {
     format!(
-        "{}: reads {:.1} GB/s ({} loads in flight, {} workgroups, {} MiB in turn); a dispatch \
-         that waits for the one before takes {:.2} us",
+        "{}: reads {:.1} GB/s ({}, {} MiB in turn); a dispatch that waits for the one before \
+         takes {:.2} us",
         gpu.info.name,
         roof.read_gb_s,
-        roof.read.loads,
-        roof.read.workgroups,
+        roof.read,
         roof.working_set_bytes >> 20,
         roof.dispatch_us
     )
