@@ -47,6 +47,11 @@ impl Own {
         } else {
             generators::prelude(self.variant, spec) + &self.wgsl
         };
+        // What `kernels show` prints has its blank lines elsewhere and is the same text.
+        let shipped = generators::render(self.variant, spec)?;
+        if lines(&text).eq(lines(&shipped.wgsl)) {
+            return Ok(shipped);
+        }
         generators::shader(self.variant, text).with_context(|| self.name.clone())
     }
 
@@ -71,6 +76,13 @@ impl Own {
         let [x, _, z] = fold(groups, max_groups);
         dispatch.grid = [x, dispatch.grid[1], z];
     }
+}
+
+/// The lines that are not blank, without the spaces at their ends.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
 }
 
 impl Texts {
@@ -105,5 +117,36 @@ impl Texts {
                 own.adapt(dispatch, features.max_workgroups_per_dimension);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::{Role, models};
+
+    #[test]
+    fn a_printed_text_is_the_shipped_one_and_a_changed_one_is_not() {
+        let spec = models::find(models::DEFAULT_MODEL).expect("registered");
+        let variant = Variant::base(Role::Rope);
+        let shipped = generators::render(variant, &spec).expect("shipped");
+        let prelude = generators::prelude(variant, &spec);
+        let body = shipped.wgsl.strip_prefix(&prelude).expect("in front");
+        let own = |wgsl: String| Own {
+            name: "own.wgsl".to_owned(),
+            variant,
+            wgsl,
+            outputs_per_workgroup: None,
+        };
+        for text in [
+            shipped.wgsl.trim_end().to_owned() + "\n",
+            format!("\n{body}\n"),
+            body.replace('\n', "\r\n"),
+        ] {
+            let found = own(text).render(&spec).expect("valid");
+            assert_eq!(found.sha256, shipped.sha256);
+        }
+        let found = own(format!("{body}// another\n")).render(&spec);
+        assert_ne!(found.expect("valid").sha256, shipped.sha256);
     }
 }
