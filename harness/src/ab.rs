@@ -9,7 +9,7 @@ pub mod kernel;
 pub mod publish;
 pub mod quality;
 mod sentinel;
-mod start;
+pub(crate) mod start;
 mod sweep;
 
 use crate::{
@@ -195,7 +195,7 @@ pub fn run(gpu: &device::Gpu, weights: &Checkpoint, request: &Request<'_>) -> Re
 }
 
 /// Why a run is void.
-const CHECK_FAILED: &str = "a correctness check failed";
+pub(crate) const CHECK_FAILED: &str = "a correctness check failed";
 
 /// Ends the journal with what became of the run, true where every check passed, and writes
 /// the report.

@@ -3,6 +3,7 @@
 //! The caller compares these very programs with the reference first
 //! ([`crate::check::model`]); here every repetition must make the tokens of the first.
 
+pub mod journal;
 pub mod kernels;
 
 use crate::engine::{Arm, Engine};
@@ -39,41 +40,8 @@ pub struct Timed {
     pub kv_bytes_per_token: u64,
 }
 
-impl Timed {
-    /// Milliseconds from the prompt to its first token, the median.
-    pub fn ttft_ms(&self) -> f64 {
-        self.median(|r| r.first_token_ns) / 1e6
-    }
-
-    /// Milliseconds of a decoded token, the median.
-    pub fn token_ms(&self) -> f64 {
-        self.median(|r| r.decode_ns) / self.tokens as f64 / 1e6
-    }
-
-    /// Decoded tokens per second, the median.
-    pub fn decode_tok_s(&self) -> f64 {
-        1e3 / self.token_ms()
-    }
-
-    /// Bytes per second that decoding reads, weights and cache, in GB (10^9).
-    pub fn read_gb_s(&self) -> f64 {
-        let bytes = self.weight_bytes_per_token + self.kv_bytes_per_token;
-        bytes as f64 / self.token_ms() / 1e6
-    }
-
-    fn median(&self, of: impl Fn(&Repetition) -> u64) -> f64 {
-        let mut all: Vec<u64> = self.repetitions.iter().map(of).collect();
-        all.sort_unstable();
-        let half = all.len() / 2;
-        if all.len().is_multiple_of(2) {
-            (all[half - 1] + all[half]) as f64 / 2.0
-        } else {
-            all[half] as f64
-        }
-    }
-}
-
-/// Warms up and times `repetitions` of the prompt and `tokens` tokens after its first.
+/// Warms up and times `repetitions` of the prompt and `tokens` tokens after its first; each
+/// goes to `done`, with its number from 0, before the next begins.
 ///
 /// # Errors
 /// A device error, or tokens that differ from one repetition to another.
@@ -83,7 +51,7 @@ pub fn tokens(
     prompt: &[u32],
     tokens: usize,
     repetitions: usize,
-    mut done: impl FnMut(usize),
+    mut done: impl FnMut(usize, Repetition) -> Result<()>,
 ) -> Result<Timed> {
     ensure!(tokens > 0 && repetitions > 0, "nothing to time");
     let once = || -> Result<(Repetition, Vec<u32>)> {
@@ -109,7 +77,7 @@ pub fn tokens(
             "repetition {index} made other tokens than the first; the output is not stable"
         );
         all.push(repetition);
-        done(index + 1);
+        done(index, repetition)?;
     }
     let plan = &arm.decode.plan;
     Ok(Timed {
@@ -124,7 +92,7 @@ pub fn tokens(
 
 /// Bytes of keys and values of the positions up to a token's own, as they are cached;
 /// the mean over the tokens after the prompt's first.
-fn kv_bytes(engine: &Engine<'_>, arm: &Arm, prompt: usize, tokens: usize) -> u64 {
+pub fn kv_bytes(engine: &Engine<'_>, arm: &Arm, prompt: usize, tokens: usize) -> u64 {
     let spec = engine.weights.spec();
     let of_position = arm
         .prefill
@@ -135,41 +103,4 @@ fn kv_bytes(engine: &Engine<'_>, arm: &Arm, prompt: usize, tokens: usize) -> u64
     // Positions prompt + 1 to prompt + tokens.
     let positions = (2 * prompt + tokens + 1) as u64 * of_position * layers;
     positions / 2
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_give_rates_and_bytes() {
-        let repetition = |first_token_ns, decode_ns| Repetition {
-            first_token_ns,
-            decode_ns,
-        };
-        let timed = Timed {
-            prompt_tokens: 3,
-            tokens: 10,
-            repetitions: vec![
-                repetition(5_000_000, 21_000_000),
-                repetition(9_000_000, 20_000_000),
-                repetition(4_000_000, 19_000_000),
-                repetition(5_000_000, 90_000_000),
-            ],
-            dispatches_per_token: 7,
-            weight_bytes_per_token: 4_000_000,
-            kv_bytes_per_token: 100_000,
-        };
-        assert!((timed.ttft_ms() - 5.0).abs() < 1e-9, "{}", timed.ttft_ms());
-        assert!((timed.token_ms() - 2.05).abs() < 1e-9, "{timed:?}");
-        assert!(
-            (timed.decode_tok_s() - 487.804_878).abs() < 1e-5,
-            "{timed:?}"
-        );
-        assert!(
-            (timed.read_gb_s() - 2.0).abs() < 1e-9,
-            "{}",
-            timed.read_gb_s()
-        );
-    }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use reports::{Reports, reports};
 use results::record::Run;
 use results::sheet::{KernelTime, write};
-use simulated::{World, journal_text, lines, run};
+use simulated::{World, bench_lines, journal_text, lines, run};
 
 const CLAIMS: &str = include_str!("../../results/data/external/published.jsonl");
 
@@ -268,4 +268,21 @@ fn what_does_not_agree_is_found() {
         found.len() == 1 && found[0].contains("is missing"),
         "{found:?}"
     );
+}
+
+#[test]
+fn times_of_whole_tokens_stand_among_the_measurements_without_a_page() {
+    let folder = recorded("token_times");
+    let id = "2026-11-30-bench-smollm2-135m";
+    let text = journal_text(&bench_lines(id, &[[5_000_000, 32_800_000]]));
+    fs::write(folder.join("data").join(format!("{id}.jsonl")), text).expect("written");
+    let made = reports(&folder.join("data"), None).expect("made");
+    assert!(made.refused.is_empty(), "{:?}", made.refused);
+    let page = &made.pages.files[Path::new("BENCH.md")];
+    let row = page.lines().find(|line| line.contains(id)).expect("a row");
+    for part in ["41 of chat_sky", " 16 ", " 5.00 ", " 487.8 ", " 50.0 "] {
+        assert!(row.contains(part), "{part}: {row}");
+    }
+    let own = made.pages.files.keys().any(|file| file.starts_with(id));
+    assert!(!own, "it compares nothing");
 }

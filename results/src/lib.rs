@@ -26,3 +26,4 @@ pub mod sheet;
 pub mod stats;
 pub mod store;
 pub mod summary;
+pub mod tokens;

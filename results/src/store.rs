@@ -16,6 +16,8 @@ use crate::sheet::{self, CheckedKernel, KernelTime, Rows};
 pub struct Store {
     /// Runs by the order of their files' names.
     pub runs: Vec<AbRun>,
+    /// Timings of whole tokens, in the same order.
+    pub benches: Vec<AbRun>,
     /// Samples of single kernels, by the sheet's name without its ending.
     pub kernel_times: Vec<(String, KernelTime)>,
     /// What kernels passed, by the sheet's name without its ending.
@@ -76,7 +78,14 @@ impl Store {
         let name = || file.file_stem().unwrap_or_default().to_string_lossy();
         match file.extension().and_then(|ending| ending.to_str()) {
             Some("jsonl") => match journals(file) {
-                Ok(found) => self.runs.extend(found.into_iter().map(|j| j.run)),
+                Ok(found) => {
+                    for journal in found {
+                        match journal.run.run.bench {
+                            Some(_) => self.benches.push(journal.run),
+                            None => self.runs.push(journal.run),
+                        }
+                    }
+                }
                 Err(error) => self.refuse(file, error.to_string()),
             },
             Some("csv") => match sheet::read(file) {
@@ -112,7 +121,8 @@ impl Store {
         let mut problems = Vec::new();
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
         let ids = self.external.iter().map(|e| e.id.as_str());
-        for id in ids.chain(self.runs.iter().map(|run| run.run.id.as_str())) {
+        let runs = self.runs.iter().chain(&self.benches);
+        for id in ids.chain(runs.map(|run| run.run.id.as_str())) {
             *count.entry(id).or_default() += 1;
         }
         for (id, count) in &count {

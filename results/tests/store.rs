@@ -10,7 +10,8 @@ use results::merge::merge;
 use results::query::{Format, TABLES, describe, query};
 use results::sheet::{self, CheckedKernel, KernelTime, Kind, Rows};
 use results::store::Store;
-use simulated::{World, check, journal_text, lines, run};
+use results::tokens::TokenTimes;
+use simulated::{World, bench_lines, check, journal_text, lines, run};
 
 use results::record::{Arm, Line};
 
@@ -88,6 +89,8 @@ fn every_table_answers_and_its_columns_are_described() {
         "2026-11-30-splitk.jsonl",
         &journal("2026-11-30-splitk", 1),
     );
+    let bench = journal_text(&bench_lines("2026-11-30-bench", &TIMES));
+    put(&folder, "2026-11-30-bench.jsonl", &bench);
     sheet::write(&folder.join("times.csv"), &[kernel_time(0), kernel_time(1)]).expect("written");
     sheet::write(&folder.join("checks.csv"), &[checked("rope", "1/1")]).expect("written");
     let store = Store::read(&folder).expect("it reads");
@@ -114,7 +117,7 @@ fn every_table_answers_and_its_columns_are_described() {
         assert_eq!(answer.rows.is_empty(), empty, "{}", table.name);
     }
     let samples = query(&store, "SELECT count(*) AS n FROM samples").expect("it answers");
-    assert_eq!(samples.rows[0][0], 48, "8 blocks of 6 elements");
+    assert_eq!(samples.rows[0][0], 48 + 4, "8 blocks of 6 elements, 4 repetitions");
     let role = query(&store, "SELECT DISTINCT role FROM kernel_times").expect("it answers");
     assert_eq!(role.rows[0][0], "int4_matmul");
 }
@@ -380,4 +383,93 @@ fn the_history_stands_beside_the_records() {
             "{reason}: {refused:?}"
         );
     }
+}
+
+/// Sixteen tokens in 32.8 ms, the median of an even number of repetitions.
+const TIMES: [[u64; 2]; 4] = [
+    [5_000_000, 33_600_000],
+    [9_000_000, 32_000_000],
+    [4_000_000, 30_400_000],
+    [5_000_000, 144_000_000],
+];
+
+#[test]
+fn times_of_whole_tokens_are_recorded_and_asked() {
+    let folder = folder("token_times");
+    let id = "2026-11-30-bench-smollm2-135m";
+    let text = journal_text(&bench_lines(id, &TIMES));
+    put(&folder, &format!("{id}.jsonl"), &text);
+    put(&folder, "ab.jsonl", &journal("2026-11-30-splitk", 1));
+    let store = Store::read(&folder).expect("read");
+    assert_eq!((store.runs.len(), store.benches.len()), (1, 1));
+    assert!(store.refused.is_empty(), "{:?}", store.refused);
+    let times = TokenTimes::of(&store.benches[0]).expect("valid");
+    let times = times.expect("proven");
+    for (what, found, expected) in [
+        ("to the first, ms", times.ttft_ms, 5.0),
+        ("tokens a second", times.decode_tok_s, 16.0 / 0.0328),
+        ("GB/s", times.read_gb_s, 4.1e6 / (0.0328 / 16.0) / 1e9),
+        ("% of the roof", times.pct_of_roof, 50.0),
+    ] {
+        assert!((found - expected).abs() < 1e-9, "{what}: {found}");
+    }
+    assert_eq!((times.repetitions, times.void), (4, None));
+    let asked = |sql: &str| query(&store, sql).expect("an answer").print(Format::Csv);
+    let found =
+        asked("SELECT run, repetitions, ttft_ms, prompt_tokens, checks_passed FROM token_times");
+    let row = format!("{id},4,5.0,41,1");
+    assert!(found.contains(&row), "{found}");
+    let found = asked(&format!("SELECT count(*) FROM samples WHERE run = '{id}'"));
+    assert!(found.contains('4'), "{found}");
+    // It compares nothing, and so is no A/B.
+    let found = asked(&format!(
+        "SELECT count(*) AS n FROM runs WHERE run = '{id}'"
+    ));
+    assert!(found.contains("\n0"), "{found}");
+}
+
+#[test]
+fn times_of_whole_tokens_need_a_proof_and_a_bound() {
+    let id = "2026-11-30-bench-smollm2-135m";
+    let folder = folder("token_times_void");
+    let mut fast = bench_lines(id, &[[1_000, 16_000]]);
+    let load = |lines: &[Line]| {
+        let path = put(&folder, "bench.jsonl", &journal_text(lines));
+        results::journal::AbRun::load(&path).expect("a journal")
+    };
+    let void = TokenTimes::of(&load(&fast))
+        .expect("valid")
+        .expect("proven")
+        .void;
+    assert!(
+        void.is_some_and(|void| void.contains("4100.0 GB/s")),
+        "4.1 MB in a microsecond"
+    );
+    // Killed in the middle of a repetition: the whole ones count.
+    let whole = bench_lines(id, &TIMES);
+    let killed = TokenTimes::of(&load(&whole[..7])).expect("valid");
+    assert_eq!(killed.expect("two of them").repetitions, 2);
+    assert_eq!(
+        TokenTimes::of(&load(&whole[..3])).expect("valid"),
+        None,
+        "none is whole"
+    );
+    fast[1] = Line::Check(check(Arm::A, "logits", "int4_matmul", 1.7));
+    assert_eq!(
+        TokenTimes::of(&load(&fast)).expect("valid"),
+        None,
+        "a check failed"
+    );
+    fast.remove(1);
+    assert_eq!(
+        TokenTimes::of(&load(&fast)).expect("valid"),
+        None,
+        "nothing was checked"
+    );
+    let Line::Run(run) = &mut fast[0] else {
+        panic!("a run line");
+    };
+    run.arms.push(run.arms[0].clone());
+    let error = run.validate().expect_err("two arms");
+    assert!(error.contains("expected one arm"), "{error}");
 }

@@ -11,7 +11,8 @@ use crate::{
     env,
 };
 use anyhow::{Context as _, Result};
-use kernels::{Variant, flag::Metric};
+use kernels::{Settings, Variant, flag::Metric};
+use reference::{Checkpoint, checkpoint::Container};
 use results::{
     journal::{JournalWriter, next_run_id},
     record,
@@ -19,7 +20,7 @@ use results::{
 use std::{collections::BTreeMap, path::Path, time::SystemTime};
 
 /// The first free id of a run of today.
-pub(super) fn next_id(data: &Path, reports: &Path, names: &[String]) -> Result<String> {
+pub(crate) fn next_id(data: &Path, reports: &Path, names: &[String]) -> Result<String> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     Ok(next_run_id(&[data, reports], &now[..10], &names.join("-"))?)
 }
@@ -53,7 +54,6 @@ pub(super) fn start(
     run: &Run,
 ) -> Result<JournalWriter> {
     let weights = engine.weights;
-    let spec = weights.spec();
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     for dir in [request.data_dir, request.reports_dir] {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -106,23 +106,13 @@ pub(super) fn start(
             Some(_) => record::Mode::Published,
             None => record::Mode::Screening,
         },
-        model: record::Model {
-            id: spec.id.clone(),
-            name: spec.title.clone(),
-            title: provenance.title.clone(),
-            weights: match provenance.weights {
-                reference::checkpoint::Container::Mlc => record::Weights::Mlc,
-                reference::checkpoint::Container::Mlx => record::Weights::Mlx,
-                reference::checkpoint::Container::Gguf => record::Weights::Gguf,
-                reference::checkpoint::Container::Synthetic => record::Weights::Synthetic,
-            },
-            weights_sha256: provenance.sha256.clone(),
-            parameters: spec.parameters(),
-            bytes_per_token: match run {
+        model: model_record(
+            weights,
+            match run {
                 Run::Tokens => arms[0].decode.plan.totals().bytes_per_token,
                 Run::Dispatch { weight_bytes, .. } => *weight_bytes,
             },
-        },
+        ),
         adapter: adapter_record(gpu),
         environment: env::environment(),
         seed: request.seed,
@@ -168,6 +158,7 @@ pub(super) fn start(
             roof: publish.roof,
             chosen_from: publish.chosen_from.clone(),
         }),
+        bench: None,
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
     Ok(JournalWriter::create(&path, &line)?)
@@ -235,14 +226,38 @@ fn of_dispatch(
 }
 
 fn settings(request: &Request<'_>, i: usize) -> BTreeMap<String, String> {
-    let values = request.arms[i].settings.values();
+    settings_record(&request.arms[i].settings)
+}
+
+/// Every flag's value by name.
+pub(crate) fn settings_record(settings: &Settings) -> BTreeMap<String, String> {
+    let values = settings.values();
     let named = values.iter();
     named
         .map(|(name, value)| ((*name).to_owned(), value.to_string()))
         .collect()
 }
 
-fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
+/// The model and its weights, of which a token or a dispatch reads this much.
+pub(crate) fn model_record(weights: &Checkpoint, bytes_per_token: u64) -> record::Model {
+    let (spec, provenance) = (weights.spec(), weights.provenance());
+    record::Model {
+        id: spec.id.clone(),
+        name: spec.title.clone(),
+        title: provenance.title.clone(),
+        weights: match provenance.weights {
+            Container::Mlc => record::Weights::Mlc,
+            Container::Mlx => record::Weights::Mlx,
+            Container::Gguf => record::Weights::Gguf,
+            Container::Synthetic => record::Weights::Synthetic,
+        },
+        weights_sha256: provenance.sha256.clone(),
+        parameters: spec.parameters(),
+        bytes_per_token,
+    }
+}
+
+pub(crate) fn adapter_record(gpu: &device::Gpu) -> record::Adapter {
     let features = gpu.device.features();
     record::Adapter {
         name: gpu.info.name.clone(),

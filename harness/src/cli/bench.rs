@@ -4,17 +4,27 @@
 mod kernels;
 mod wgsl;
 
-use super::{ModelArgs, answer, choices};
+use super::{
+    ModelArgs,
+    ab::{arguments, command_line},
+    answer, choices,
+};
 use crate::{
-    bench, check,
+    ab,
+    bench::{
+        self,
+        journal::{self, Planned},
+    },
+    check,
     device::{self, Gpu},
     engine::Engine,
     progress::{phase, spinner},
     roof::{self, Roof},
 };
 use ::kernels::Settings;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use results::{journal::AbRun, record::Status, tokens::TokenTimes};
 use serde_json::json;
 
 #[derive(Debug, Args)]
@@ -109,7 +119,19 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         "checks": { "passed": checks.len() - failed.len(), "failed": failed },
         "roof": roof,
     });
+    let [data_dir, reports_dir] = ab::folders();
+    let planned = Planned {
+        prompt: &prompt,
+        tokens,
+        seed: args.model.seed,
+        command: command_line(&arguments()),
+        roof: &roof,
+    };
+    let folders = [&*data_dir, &*reports_dir];
+    let mut journal = journal::begin(&engine, &arm, &planned, &checks, folders)?;
     if let Some(check) = failed.first() {
+        let reason = Some(ab::CHECK_FAILED.to_owned());
+        journal::end(&mut journal, Status::Void, reason)?;
         let note = check.note.as_deref().unwrap_or("out of bounds");
         let text = format!(
             "CHECK FAILED, times withheld: {} of {} checks of {title}; the first: {}: {note}",
@@ -122,47 +144,56 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     }
     phase(&bar, "warming up");
     let count = args.repetitions as usize;
-    let timed = bench::tokens(&engine, &arm, &prompt.ids, tokens, count, |done| {
-        phase(&bar, &format!("repetition {done} of {count}"));
-    })?;
+    let dispatches = arm.decode.plan.dispatches_per_token();
+    let timed = bench::tokens(
+        &engine,
+        &arm,
+        &prompt.ids,
+        tokens,
+        count,
+        |index, repetition| {
+            phase(&bar, &format!("repetition {} of {count}", index + 1));
+            journal::append(&mut journal, &planned, dispatches, index, repetition)
+        },
+    );
+    let (status, reason) = match &timed {
+        Ok(_) => (Status::Complete, None),
+        Err(error) => (Status::Void, Some(format!("{error:#}"))),
+    };
+    journal::end(&mut journal, status, reason)?;
+    let timed = timed?;
     bar.finish_and_clear();
-    let (read, roof_gb_s) = (timed.read_gb_s(), roof.read_gb_s);
-    let pct_of_roof = 100.0 * read / roof_gb_s;
-    let void = (pct_of_roof > 100.0).then(|| {
-        format!(
-            "void: {read:.1} GB/s is more than the {roof_gb_s:.1} GB/s that this adapter reads; the \
-             weights lie in its caches or work is missing"
-        )
-    });
-    let measured = json!({
-        "ttft_ms": timed.ttft_ms(),
-        "decode_tok_s": timed.decode_tok_s(),
-        "read_gb_s": read,
-        "roof_gb_s": roof_gb_s,
-        "pct_of_roof": pct_of_roof,
+    // From the record alone, as everything that shows it later.
+    let times = TokenTimes::of(&AbRun::load(journal.path())?)?.context("no repetition")?;
+    let file = journal.path().display().to_string();
+    let measured = serde_json::to_value(&times)?;
+    let rest = json!({
         "dispatches_per_token": timed.dispatches_per_token,
-        "void": void,
         "timed": timed,
+        "journal": file,
     });
-    if let (Some(all), Some(measured)) = (document.as_object_mut(), measured.as_object()) {
-        all.extend(measured.clone());
+    if let Some(all) = document.as_object_mut() {
+        for part in [measured, rest] {
+            all.extend(part.as_object().cloned().unwrap_or_default());
+        }
     }
     let mut text = format!(
         "{title} on {}: {:.1} tok/s decoding {tokens} tokens, {:.2} ms to the first after {} of \
          {}\n{} dispatches per token; {:.1} of {:.1} GB/s read, {:.1} % of the roof; {} checks \
          passed; medians of {count}\n",
         gpu.info.name,
-        timed.decode_tok_s(),
-        timed.ttft_ms(),
+        times.decode_tok_s,
+        times.ttft_ms,
         prompt.ids.len(),
         prompt.name,
         timed.dispatches_per_token,
-        read,
-        roof_gb_s,
-        pct_of_roof,
+        times.read_gb_s,
+        times.roof_gb_s,
+        times.pct_of_roof,
         checks.len(),
     );
-    if let Some(void) = &void {
+    text.push_str(&format!("record: {file}\n"));
+    if let Some(void) = &times.void {
         text.push_str(&format!("{void}\n"));
     }
     answer(args.model.json, &document, &text)?;

@@ -3,6 +3,7 @@
 
 mod effects;
 mod kernels;
+mod tokens;
 
 use std::collections::BTreeMap;
 
@@ -188,6 +189,7 @@ pub(crate) fn page(store: &Store) -> Result<Doc> {
         ));
         doc.table(&COLUMNS, 6, rows(screening.iter().copied()));
     }
+    tokens::section(&mut doc, store)?;
     kernels::sections(&mut doc, store)?;
     dispatches(&mut doc, &runs);
     adapters(&mut doc, &runs);
@@ -382,7 +384,11 @@ fn history(doc: &mut Doc, store: &Store) {
             Standing::Withdrawn => "**WITHDRAWN**".to_owned(),
             Standing::Current | Standing::Superseded => entry.standing.to_string(),
         };
-        let link = |id: &String| format!("[{id}]({id}/README.md)");
+        let has_page = |id: &str| store.run(id).is_some();
+        let link = |id: &String| match has_page(id) {
+            true => format!("[{id}]({id}/README.md)"),
+            false => code(id),
+        };
         vec![
             entry.date.clone(),
             link(&entry.run),

@@ -9,10 +9,11 @@ use rusqlite::{Connection, Result, params_from_iter};
 use super::TABLES;
 use crate::external::External;
 use crate::journal::AbRun;
-use crate::record::{Adapter, Environment};
+use crate::record::{Adapter, Arm, Environment};
 use crate::sheet::{CheckedKernel, KernelTime};
 use crate::store::Store;
 use crate::summary::{AbSummary, Analysis, PublishedSummary};
+use crate::tokens::TokenTimes;
 
 /// Creates every table and fills it.
 pub(super) fn fill(connection: &Connection, store: &Store) -> Result<()> {
@@ -27,6 +28,9 @@ pub(super) fn fill(connection: &Connection, store: &Store) -> Result<()> {
     let into = Filler(connection);
     for run in &store.runs {
         into.run(store, run)?;
+    }
+    for run in &store.benches {
+        into.bench(store, run)?;
     }
     for (sheet, row) in &store.kernel_times {
         into.kernel_time(sheet, row)?;
@@ -81,12 +85,61 @@ impl Filler<'_> {
     }
 
     fn run(&self, store: &Store, run: &AbRun) -> Result<()> {
-        let id = || text(&run.run.id);
         // A run that may not be summarised has its record and no numbers.
         let summary = AbSummary::of(run, Path::new(""));
         self.head(store, run, summary.as_ref())?;
+        self.details(run, summary.as_ref().ok())?;
+        // No time without proof.
+        let proven = Analysis::of(run).is_ok_and(|analysis| analysis.withheld.is_none());
+        if proven { self.times(run) } else { Ok(()) }
+    }
+
+    /// A timing of whole tokens; no time without proof.
+    fn bench(&self, store: &Store, run: &AbRun) -> Result<()> {
+        let times = TokenTimes::of(run).ok().flatten();
+        let of = times.as_ref();
+        let (model, prompt) = (&run.run.model, &run.run.prompt);
+        let mut row = vec![
+            text(&run.run.id),
+            text(run.journal.display()),
+            text(&run.run.started_utc),
+            text(&run.run.command),
+            text(run.status()),
+            text(store.standing(&run.run.id)),
+            of.map_or(Value::Null, |t| int(t.repetitions as u64)),
+            real(of.map(|t| t.ttft_ms)),
+            real(of.map(|t| t.decode_tok_s)),
+            real(of.map(|t| t.read_gb_s)),
+            real(run.run.bench.map(|bench| bench.roof.read_gb_s)),
+            real(of.map(|t| t.pct_of_roof)),
+            some(of.and_then(|t| t.void.as_ref())),
+            int(run.run.plan(Arm::A).dispatches_per_token),
+            int(run.checks.iter().filter(|check| check.passed).count() as u64),
+            int(run.checks.iter().filter(|check| !check.passed).count() as u64),
+            text(&model.id),
+            text(model.honest_title()),
+            text(model.weights),
+            text(&model.weights_sha256),
+            int(model.bytes_per_token),
+            text(&prompt.name),
+            int(prompt.tokens),
+            int(run.run.decode_tokens),
+        ];
+        row.extend(machine(&run.run.adapter, &run.run.environment));
+        self.row("token_times", row)?;
+        self.details(run, None)?;
+        if of.is_some() {
+            self.times(run)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What ran, and what was compared with the reference.
+    fn details(&self, run: &AbRun, summary: Option<&AbSummary>) -> Result<()> {
+        let id = || text(&run.run.id);
         for (arm, plan) in run.run.plans() {
-            let at = summary.as_ref().ok().and_then(|s| s.arms.get(arm.plan()));
+            let at = summary.and_then(|s| s.arms.get(arm.plan()));
             self.row(
                 "arms",
                 [
@@ -144,9 +197,7 @@ impl Filler<'_> {
                 ],
             )?;
         }
-        // No time without proof.
-        let proven = Analysis::of(run).is_ok_and(|analysis| analysis.withheld.is_none());
-        if proven { self.times(run) } else { Ok(()) }
+        Ok(())
     }
 
     fn head(

@@ -14,8 +14,8 @@ pub use lines::{
     Status,
 };
 pub use run::{
-    Adapter, ArmPlan, Candidate, Environment, Metric, Mode, Model, Prompt, Publish, Roof, Run,
-    Weights,
+    Adapter, ArmPlan, Bench, Candidate, Environment, Metric, Mode, Model, Prompt, Publish, Roof,
+    Run, Weights,
 };
 
 use serde::{Deserialize, Serialize};

@@ -39,11 +39,12 @@ pub struct Run {
     pub second_turn_tokens: Option<u32>,
     /// Tokens decoded in each timed element.
     pub decode_tokens: u32,
-    /// Time that measuring may take, seconds.
+    /// Time that measuring may take, seconds; 0 of a timing of whole tokens.
     pub budget_s: f64,
     /// The quantity that the verdict is about.
     pub metric: Metric,
-    /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %.
+    /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %; 0 of a
+    /// timing of whole tokens, which judges nothing.
     pub margin: f64,
     /// What the arms run: A, the baseline, and B; of two flags A, B, C and D, the
     /// baseline, each change alone, and both; of a published run A, B and S, the
@@ -52,6 +53,9 @@ pub struct Run {
     /// What a published run declares before it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish: Option<Publish>,
+    /// What a timing of whole tokens adds, which has one arm and compares nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bench: Option<Bench>,
     /// Flags that the flag under test excludes; they are off in both arms.
     pub excluded: Vec<String>,
     /// Anything that a reader of the result must know.
@@ -103,6 +107,17 @@ pub struct Publish {
     /// was not chosen by its time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chosen_from: Vec<Candidate>,
+}
+
+/// A timing of whole tokens: arm A alone. A prefill and the sample of its number are one
+/// repetition: the prompt up to its first token, and the tokens after it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bench {
+    /// The adapter's bounds as measured before.
+    pub roof: Roof,
+    /// Bytes of keys and values that a decoded token reads, the mean of those timed.
+    pub kv_bytes_per_token: u64,
 }
 
 /// A value of the flag as the run that chose among several read it.
@@ -344,6 +359,9 @@ impl Run {
             ));
         }
         validate_id(&self.id)?;
+        if self.bench.is_some() {
+            return self.validate_bench();
+        }
         if !(self.margin.is_finite() && self.margin > 0.0 && self.margin < 1.0) {
             return Err(format!(
                 "margin: expected a log ratio between 0 and 1 (0.02 is 2 %), found {}",
@@ -356,7 +374,7 @@ impl Run {
                 self.budget_s
             ));
         }
-        if self.decode_tokens == 0 || self.prompt.tokens == 0 {
+        if self.tokens_are_none() {
             return Err(format!(
                 "expected at least one token, found a prompt of {} and {} to decode",
                 self.prompt.tokens, self.decode_tokens
@@ -400,6 +418,28 @@ impl Run {
         self.arms.iter().try_for_each(ArmPlan::validate)
     }
 
+    const fn tokens_are_none(&self) -> bool {
+        self.decode_tokens == 0 || self.prompt.tokens == 0
+    }
+
+    fn validate_bench(&self) -> Result<(), String> {
+        let one = self.arms.len() == 1 && self.publish.is_none();
+        if !one || self.metric != Metric::Decode || self.tokens_are_none() {
+            return Err(format!(
+                "bench: expected one arm that decodes tokens, found {} arms, metric {}, a prompt \
+                 of {} and {} to decode",
+                self.arms.len(),
+                self.metric,
+                self.prompt.tokens,
+                self.decode_tokens
+            ));
+        }
+        if let Some(bench) = &self.bench {
+            bench.roof.validate("bench")?;
+        }
+        self.arms.iter().try_for_each(ArmPlan::validate)
+    }
+
     /// What was chosen is what is measured.
     fn validate_choice(&self, publish: &Publish) -> Result<(), String> {
         let Some(best) = Candidate::best(&publish.chosen_from) else {
@@ -424,6 +464,9 @@ impl Run {
 
     /// What is timed, in the order of tables and plots.
     pub fn timed(&self) -> &'static [Arm] {
+        if self.bench.is_some() {
+            return &[Arm::A];
+        }
         match (self.mode, self.flags()) {
             (Mode::Published, _) => Arm::OF_PUBLISHED,
             (Mode::Screening, None) => Arm::OF_ONE_FLAG,
@@ -469,16 +512,22 @@ impl Publish {
         share("alpha", self.alpha)?;
         share("sentinel_limit", self.sentinel_limit)?;
         share("slowed_share", self.slowed_share)?;
-        let Roof {
+        self.roof.validate("publish")
+    }
+}
+
+impl Roof {
+    fn validate(&self, of: &str) -> Result<(), String> {
+        let Self {
             read_gb_s,
             dispatch_us,
-        } = self.roof;
-        if !(read_gb_s > 0.0 && dispatch_us > 0.0) {
-            return Err(format!(
-                "publish.roof: expected bounds above 0, found {read_gb_s} GB/s and {dispatch_us} us"
-            ));
+        } = self;
+        if *read_gb_s > 0.0 && *dispatch_us > 0.0 {
+            return Ok(());
         }
-        Ok(())
+        Err(format!(
+            "{of}.roof: expected bounds above 0, found {read_gb_s} GB/s and {dispatch_us} us"
+        ))
     }
 }
 

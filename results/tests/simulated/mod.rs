@@ -8,8 +8,8 @@ pub(crate) mod two_flags;
 use std::collections::BTreeMap;
 
 use results::record::{
-    Adapter, Arm, ArmPlan, Check, Context, End, Environment, Line, Metric, Mode, Model, Prefill,
-    Prompt, Run, SCHEMA, Sample, Span, Status, Weights,
+    Adapter, Arm, ArmPlan, Bench, Check, Context, End, Environment, Line, Metric, Mode, Model,
+    Prefill, Prompt, Roof, Run, SCHEMA, Sample, Span, Status, Weights,
 };
 
 /// SplitMix64.
@@ -259,6 +259,7 @@ pub(crate) fn run() -> Run {
         ],
         excluded: vec!["int8kv".to_owned()],
         publish: None,
+        bench: None,
         notes: vec!["a simulation: a seeded generator made these times".to_owned()],
     }
 }
@@ -340,4 +341,50 @@ pub(crate) fn journal_text(lines: &[Line]) -> String {
         .iter()
         .map(|line| serde_json::to_string(line).expect("a line is always JSON") + "\n")
         .collect()
+}
+
+/// The lines of a timing of whole tokens of this id, one repetition for each pair of times:
+/// to the first token, and of the tokens after it.
+pub(crate) fn bench_lines(id: &str, times: &[[u64; 2]]) -> Vec<Line> {
+    let mut run = run();
+    run.id = id.to_owned();
+    run.command = "cargo xtask bench --tokens 16".to_owned();
+    run.flag = String::new();
+    run.arms.truncate(1);
+    (run.margin, run.budget_s) = (0.0, 0.0);
+    run.adapter.device_type = "discrete_gpu".to_owned();
+    run.model.bytes_per_token = 4_000_000;
+    run.bench = Some(Bench {
+        roof: Roof {
+            read_gb_s: 4.0,
+            dispatch_us: 2.0,
+        },
+        kv_bytes_per_token: 100_000,
+    });
+    let (prompt, tokens) = (run.prompt.tokens, run.decode_tokens);
+    let dispatches = u64::from(run.arms[0].dispatches_per_token) * u64::from(tokens);
+    let mut lines = vec![Line::Run(Box::new(run))];
+    lines.push(Line::Check(check(Arm::A, "logits", "int4_matmul", 0.41)));
+    for (index, &[first, rest]) in (0..).zip(times) {
+        lines.push(Line::Prefill(Prefill {
+            arm: Arm::A,
+            index,
+            tokens: prompt,
+            wall_ns: first,
+        }));
+        lines.push(Line::Sample(Sample {
+            block: index,
+            position: 0,
+            arm: Arm::A,
+            tokens,
+            dispatches,
+            wall_ns: rest,
+            spans: vec![],
+        }));
+    }
+    lines.push(Line::End(End {
+        status: Status::Complete,
+        reason: None,
+    }));
+    lines
 }

@@ -1,0 +1,69 @@
+//! Times of whole tokens that were recorded alone, without a comparison.
+
+use results::history::Standing;
+use results::store::Store;
+use results::tokens::TokenTimes;
+
+use crate::Result;
+use crate::doc::Doc;
+use crate::text::{NONE, code};
+
+/// The section; none where nothing was recorded.
+pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
+    let mut rows = Vec::new();
+    for run in &store.benches {
+        let Some(times) = TokenTimes::of(run)? else {
+            continue;
+        };
+        let standing = store.standing(&run.run.id);
+        let note = match (standing, &times.void) {
+            (Standing::Withdrawn, _) => "**WITHDRAWN**".to_owned(),
+            (_, Some(void)) => void.clone(),
+            (Standing::Superseded, None) => standing.to_string(),
+            (Standing::Current, None) => NONE.to_owned(),
+        };
+        let counts = standing != Standing::Withdrawn && times.void.is_none();
+        let shown = |value: String| if counts { value } else { NONE.to_owned() };
+        // A CPU has no one roof.
+        let share = match run.run.adapter.is_cpu() {
+            true => NONE.to_owned(),
+            false => format!("{:.1}", times.pct_of_roof),
+        };
+        rows.push(vec![
+            code(&run.run.id),
+            run.run.model.honest_title(),
+            run.run.adapter.name.clone(),
+            format!("{} of {}", run.run.prompt.tokens, run.run.prompt.name),
+            run.run.decode_tokens.to_string(),
+            shown(format!("{:.2}", times.ttft_ms)),
+            shown(format!("{:.1}", times.decode_tok_s)),
+            shown(share),
+            note,
+        ]);
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    doc.heading("Whole tokens: no claims");
+    doc.text(
+        "Timed by `cargo xtask bench` in one process each, after the same programs were compared \
+         with the reference; medians of the repetitions. Absolute times drift from day to day, so \
+         two of these rows are no comparison.",
+    );
+    doc.table(
+        &[
+            "run",
+            "model",
+            "adapter",
+            "prompt",
+            "tokens",
+            "first token, ms",
+            "tokens per second",
+            "% of roof",
+            "note",
+        ],
+        3,
+        rows,
+    );
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Times of whole tokens, from the record of a run that compares nothing.
+
+use serde::Serialize;
+
+use crate::journal::AbRun;
+use crate::record::Status;
+use crate::stats::{StatsError, median};
+
+/// What a timing of whole tokens says; medians over its repetitions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TokenTimes {
+    /// Repetitions, each of the whole prompt and all tokens.
+    pub repetitions: usize,
+    /// Milliseconds from the prompt to its first token.
+    pub ttft_ms: f64,
+    /// Tokens per second after it.
+    pub decode_tok_s: f64,
+    /// Weights, keys and values that decoding reads, GB/s (10^9).
+    pub read_gb_s: f64,
+    /// What the adapter reads at most, GB/s.
+    pub roof_gb_s: f64,
+    /// Share of that, percent.
+    pub pct_of_roof: f64,
+    /// Why the times mean nothing, where they do not.
+    pub void: Option<String>,
+}
+
+impl TokenTimes {
+    /// The times of a run; none where it compares arms, where a check failed or none was
+    /// made, and where no repetition is whole.
+    ///
+    /// # Errors
+    /// Times that are no times.
+    pub fn of(run: &AbRun) -> Result<Option<Self>, StatsError> {
+        let proven = !run.checks.is_empty() && run.checks.iter().all(|check| check.passed);
+        let (Some(bench), true) = (run.run.bench, proven && run.status() != Status::Void) else {
+            return Ok(None);
+        };
+        let repetitions = run.samples.len().min(run.prefills.len());
+        if repetitions == 0 {
+            return Ok(None);
+        }
+        let first = run.prefills[..repetitions].iter();
+        let first: Vec<f64> = first.map(|prefill| prefill.wall_ns as f64).collect();
+        let tokens = run.samples[..repetitions].iter();
+        let tokens: Vec<f64> = tokens
+            .map(|sample| sample.wall_ns as f64 / f64::from(sample.tokens))
+            .collect();
+        let token_ns = median(&tokens)?;
+        let bytes = run.run.model.bytes_per_token + bench.kv_bytes_per_token;
+        let read_gb_s = bytes as f64 / token_ns;
+        let roof_gb_s = bench.roof.read_gb_s;
+        // A CPU has no one roof: its loads cost arithmetic.
+        let past = read_gb_s > roof_gb_s && !run.run.adapter.is_cpu();
+        Ok(Some(Self {
+            repetitions,
+            ttft_ms: median(&first)? / 1e6,
+            decode_tok_s: 1e9 / token_ns,
+            read_gb_s,
+            roof_gb_s,
+            pct_of_roof: 100.0 * read_gb_s / roof_gb_s,
+            void: past.then(|| {
+                format!(
+                    "void: {read_gb_s:.1} GB/s is more than the {roof_gb_s:.1} GB/s that this \
+                     adapter reads; the weights lie in its caches or work is missing"
+                )
+            }),
+        }))
+    }
+}
