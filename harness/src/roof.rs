@@ -17,7 +17,7 @@ use std::{fmt, time::Instant};
 /// Bytes that are read in turn: four times the last-level cache of any GPU in sight.
 const WORKING_SET: u64 = 1 << 30;
 /// The same on a CPU adapter, whose loads are slower than its memory.
-const CPU_WORKING_SET: u64 = 1 << 26;
+const CPU_WORKING_SET: u64 = 1 << 24;
 /// Largest buffer of the set.
 const BUFFER_BYTES: u64 = 1 << 28;
 /// Invocations of a workgroup of the read kernel.

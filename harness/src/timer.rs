@@ -7,7 +7,7 @@
 
 use crate::{counted::Chain, device::Gpu};
 use anyhow::{Context as _, Result};
-use serde::Serialize;
+use results::record::TimerGrade;
 use std::time::{Duration, Instant};
 
 /// Dispatches of the known work, once.
@@ -19,26 +19,13 @@ const LINEAR: f64 = 0.1;
 /// Largest share that a light pass may take of the heavy one before it.
 const LIGHT: f64 = 0.3;
 
-/// What the test of timestamps found.
-#[derive(Clone, Debug, Serialize)]
-pub struct Grade {
-    /// Whether times are taken from timestamps.
-    pub timestamps: bool,
-    /// Why not, or nothing.
-    pub reasons: Vec<String>,
-    /// Nanoseconds of a tick.
-    pub tick_ns: f64,
-    /// GPU and wall time of the known work once, twice and four times, in nanoseconds.
-    pub known_work_ns: [[u64; 2]; 3],
-}
-
 /// Measures submits.
 #[derive(Debug)]
 pub struct Timer<'g> {
     gpu: &'g Gpu,
     stamps: Option<Stamps>,
     /// What the test found.
-    pub grade: Grade,
+    pub grade: TimerGrade,
 }
 
 /// Times of one submit.
@@ -60,7 +47,7 @@ impl<'g> Timer<'g> {
         let mut timer = Self {
             gpu,
             stamps: has.then(|| Stamps::new(gpu)),
-            grade: Grade {
+            grade: TimerGrade {
                 timestamps: false,
                 reasons: vec![],
                 tick_ns: f64::from(gpu.queue.get_timestamp_period()),

@@ -117,7 +117,11 @@ fn every_table_answers_and_its_columns_are_described() {
         assert_eq!(answer.rows.is_empty(), empty, "{}", table.name);
     }
     let samples = query(&store, "SELECT count(*) AS n FROM samples").expect("it answers");
-    assert_eq!(samples.rows[0][0], 48 + 4, "8 blocks of 6 elements, 4 repetitions");
+    assert_eq!(
+        samples.rows[0][0],
+        48 + 4,
+        "8 blocks of 6 elements, 4 repetitions"
+    );
     let role = query(&store, "SELECT DISTINCT role FROM kernel_times").expect("it answers");
     assert_eq!(role.rows[0][0], "int4_matmul");
 }

@@ -232,6 +232,7 @@ impl<'p> Placed<'p> {
             weight_bytes: self.weight_bytes,
             count: self.count,
             extra: self.extra,
+            timer: self.timer.grade.clone(),
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) enum Run {
         count: usize,
         /// What an element of the slowed arm has more.
         extra: usize,
+        /// What timed them.
+        timer: record::TimerGrade,
     },
 }
 
@@ -159,6 +161,10 @@ pub(super) fn start(
             chosen_from: publish.chosen_from.clone(),
         }),
         bench: None,
+        timer: match run {
+            Run::Tokens => None,
+            Run::Dispatch { timer, .. } => Some(timer.clone()),
+        },
     };
     let path = request.data_dir.join(format!("{id}.jsonl"));
     Ok(JournalWriter::create(&path, &line)?)

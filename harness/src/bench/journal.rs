@@ -99,6 +99,7 @@ pub fn begin(
             },
             kv_bytes_per_token: kv_bytes(engine, arm, ids.len(), planned.tokens),
         }),
+        timer: None,
         excluded: vec![],
         notes: engine.weights.provenance().notes.clone(),
     };

@@ -39,6 +39,8 @@ pub struct Filter {
     pub variant: Option<Variant>,
     /// Sites whose name contains this.
     pub site: Option<String>,
+    /// Sites of a matrix of this shape, `9216 x 3072`.
+    pub shape: Option<String>,
 }
 
 /// Dispatches of a plan that differ in their weights alone.
@@ -102,6 +104,8 @@ pub struct Measuring {
     pub save: Option<String>,
     /// The baseline that is compared with.
     pub baseline: Option<String>,
+    /// What the adapter reads at most, GB/s; none of a CPU, which has no one roof.
+    pub roof_gb_s: Option<f64>,
 }
 
 /// One sample: this many dispatches took so long.
@@ -127,6 +131,8 @@ pub struct TimedSite {
     pub weight_gb_s: f64,
     /// Change of the time against the baseline as a ratio less 1, with its interval.
     pub change: Option<Interval>,
+    /// Why the time means nothing, where it does not.
+    pub void: Option<String>,
     /// Sets of weights in turn.
     pub weight_sets: usize,
     /// Every sample that was measured, those of criterion's warm-up left out.
@@ -192,7 +198,7 @@ pub fn sites(engine: &Engine<'_>, plan: &Plan, filter: &Filter) -> Result<Vec<Si
     }
     let all: Vec<String> = sites
         .iter()
-        .map(|s| format!("{} ({})", s.site, s.variant))
+        .map(|s| format!("{} ({}, {})", s.site, s.variant, s.shape).replace(", )", ")"))
         .collect();
     sites.retain(|site| {
         let variant = plan.dispatches[site.indices[0]].variant;
@@ -202,6 +208,7 @@ pub fn sites(engine: &Engine<'_>, plan: &Plan, filter: &Filter) -> Result<Vec<Si
                 .site
                 .as_ref()
                 .is_none_or(|part| site.site.contains(part))
+            && (filter.shape.as_ref()).is_none_or(|shape| *shape == site.shape)
     });
     if sites.is_empty() {
         bail!("nothing to time: the sites are {}", all.join(", "));
@@ -278,11 +285,13 @@ pub fn time(
                 Some(_) => Some(estimate(&folder.join("change/estimates.json"), 1.0)?),
                 None => None,
             };
+            let weight_gb_s = site.weight_bytes as f64 / us.estimate / 1e3;
             all.push(TimedSite {
                 site: site.clone(),
                 mode,
                 us,
-                weight_gb_s: site.weight_bytes as f64 / us.estimate / 1e3,
+                weight_gb_s,
+                void: past(mode, weight_gb_s, measuring.roof_gb_s),
                 change,
                 weight_sets: rotation.weights,
                 samples,
@@ -290,6 +299,15 @@ pub fn time(
         }
     }
     Ok(all)
+}
+
+/// Why a rate is void: nothing reads cold weights faster than the adapter reads.
+fn past(mode: Mode, gb_s: f64, roof: Option<f64>) -> Option<String> {
+    let roof = roof.filter(|&roof| mode != Mode::Warm && gb_s > roof)?;
+    Some(format!(
+        "void: {gb_s:.1} GB/s of weights is more than the {roof:.1} GB/s that this adapter reads; \
+         they lie in its caches or work is missing"
+    ))
 }
 
 /// Bytes of weights that are read in turn, so that no cache holds them.
@@ -417,4 +435,18 @@ pub fn write_csv(
         })
     });
     Ok(sheet::write(file, &rows.collect::<Vec<_>>())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_rate_past_the_roof_is_void_and_a_warm_one_is_warm() {
+        assert_eq!(past(Mode::Cold, 99.0, Some(100.0)), None);
+        let void = past(Mode::ColdDependent, 101.0, Some(100.0)).expect("past it");
+        assert!(void.contains("101.0 GB/s"), "{void}");
+        assert_eq!(past(Mode::Warm, 101.0, Some(100.0)), None, "of a cache");
+        assert_eq!(past(Mode::Cold, 101.0, None), None, "no roof");
+    }
 }

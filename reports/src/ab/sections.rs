@@ -377,7 +377,20 @@ pub(super) fn environment(run: &AbRun) -> String {
         ("toolchain", cell(&env.toolchain)),
         ("started (UTC)", cell(&run.started_utc)),
     ];
+    let timer = run.timer.as_ref().map(|timer| {
+        let known = timer.known_work_ns.map(|[gpu, _]| gpu.to_string());
+        match timer.timestamps {
+            true => format!(
+                "{}, a tick of {} ns; known work once, twice and four times took {} ns",
+                timer.name(),
+                timer.tick_ns,
+                known.join(", ")
+            ),
+            false => format!("{}: {}", timer.name(), cell(&timer.reasons.join("; "))),
+        }
+    });
     let where_readable = [
+        ("dispatches timed by", timer),
         ("clock policy", env.governor.as_ref().map(|v| cell(v))),
         ("power", env.power.as_ref().map(|v| cell(v))),
         ("container", env.container.as_ref().map(|v| cell(v))),

@@ -283,6 +283,7 @@ impl Filler<'_> {
             real(published.and_then(|p| p.pct_of_roof)),
             real(roof.map(|roof| roof.read_gb_s)),
             real(roof.map(|roof| roof.dispatch_us)),
+            some(run.run.timer.as_ref().map(|timer| timer.name())),
             int(run.checks.iter().filter(|check| check.passed).count() as u64),
             int(run.checks.iter().filter(|check| !check.passed).count() as u64),
             text(&model.id),

@@ -118,6 +118,10 @@ pub const TABLES: &[Table] = &[
                 "dispatch_us",
                 "a dispatch that waits, microseconds, likewise",
             ),
+            text(
+                "timer",
+                "what timed single dispatches: GPU timestamps or wall time; null of whole tokens",
+            ),
             int("checks_passed", "checks that passed"),
             int("checks_failed", "checks that failed"),
             MODEL,

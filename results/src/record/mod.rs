@@ -15,7 +15,7 @@ pub use lines::{
 };
 pub use run::{
     Adapter, ArmPlan, Bench, Candidate, Environment, Metric, Mode, Model, Prompt, Publish, Roof,
-    Run, Weights,
+    Run, TimerGrade, Weights,
 };
 
 use serde::{Deserialize, Serialize};

@@ -56,6 +56,9 @@ pub struct Run {
     /// What a timing of whole tokens adds, which has one arm and compares nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bench: Option<Bench>,
+    /// What timed single dispatches; absent of whole tokens, whose clock is the wall's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer: Option<TimerGrade>,
     /// Flags that the flag under test excludes; they are off in both arms.
     pub excluded: Vec<String>,
     /// Anything that a reader of the result must know.
@@ -107,6 +110,30 @@ pub struct Publish {
     /// was not chosen by its time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chosen_from: Vec<Candidate>,
+}
+
+/// What a test of known work found of the adapter's timestamps, before they were used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimerGrade {
+    /// Whether times are taken from timestamps; else from the wall clock.
+    pub timestamps: bool,
+    /// Why not, or nothing.
+    pub reasons: Vec<String>,
+    /// Nanoseconds of a tick.
+    pub tick_ns: f64,
+    /// GPU and wall time of the known work once, twice and four times, in nanoseconds.
+    pub known_work_ns: [[u64; 2]; 3],
+}
+
+impl TimerGrade {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        match self.timestamps {
+            true => "GPU timestamps",
+            false => "wall time",
+        }
+    }
 }
 
 /// A timing of whole tokens: arm A alone. A prefill and the sample of its number are one

@@ -260,6 +260,7 @@ pub(crate) fn run() -> Run {
         excluded: vec!["int8kv".to_owned()],
         publish: None,
         bench: None,
+        timer: None,
         notes: vec!["a simulation: a seeded generator made these times".to_owned()],
     }
 }

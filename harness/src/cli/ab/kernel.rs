@@ -52,6 +52,12 @@ impl std::str::FromStr for Shape {
     }
 }
 
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} x {}", self.rows, self.k)
+    }
+}
+
 impl Shape {
     /// Where in a token the matrix is multiplied.
     pub(in crate::cli) const SITE: &str = "lm_head";

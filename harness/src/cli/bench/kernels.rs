@@ -57,8 +57,9 @@ pub(in crate::cli) struct KernelArgs {
     /// --wgsl: the site
     #[arg(long, value_name = "NAME", requires = "single")]
     pub(super) site: Option<String>,
-    /// With --wgsl: a matrix of this shape instead of a model's, `9216x3072`
-    #[arg(long, value_name = "ROWSxK", requires = "wgsl")]
+    /// With --kernels: matrices of this shape, `9216x3072`; with --wgsl: one of this shape
+    /// instead of a model's
+    #[arg(long, value_name = "ROWSxK", requires = "single")]
     pub(super) shape: Option<Shape>,
     /// With --kernels: the part I of N of the sites, as 1/4; `results merge` joins the CSV
     #[arg(long, value_name = "I/N", requires = "kernels")]
@@ -106,6 +107,7 @@ impl KernelArgs {
             role: self.role.as_deref().map(str::parse).transpose()?,
             variant: self.variant.as_deref().map(str::parse).transpose()?,
             site: self.site.clone(),
+            shape: self.shape.map(|shape| shape.to_string()),
         })
     }
 
@@ -226,6 +228,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
             modes: args.kernels.modes(),
             save: args.kernels.save_baseline.clone(),
             baseline: args.kernels.baseline.clone(),
+            roof_gb_s: (!gpu.features.cpu).then_some(roof.read_gb_s),
         };
         kernels::time(&engine, &arm, program, &timer, &sites, &measuring)?
     } else {
@@ -297,6 +300,11 @@ fn text(answer: &Value) -> String {
         word(&answer["adapter"])
     );
     for site in answer["sites"].as_array().into_iter().flatten() {
+        if let Some(void) = site["void"].as_str() {
+            let (mode, name) = (word(&site["mode"]), word(&site["site"]));
+            text.push_str(&format!("{mode:<14} {name:<20} {void}\n"));
+            continue;
+        }
         let us = &site["us"];
         let share = match number(&site["weight_bytes"]) {
             bytes if bytes > 0.0 => format!(
