@@ -39,7 +39,8 @@ fn require(test: &str, expected: Verdict, change: impl Fn(&Gpu, &ArmSettings) ->
         return;
     };
     let spec = models::find(models::DEFAULT_MODEL).expect("registered");
-    let weights = synth::checkpoint(&spec.truncated(LAYERS), SEED).expect("made");
+    let weights =
+        synth::checkpoint(&spec.truncated(LAYERS).expect("fewer than it has"), SEED).expect("made");
     let baseline = ArmSettings {
         name: "baseline".to_owned(),
         settings: Settings::resolve(&gpu.features, &Choices::new()).expect("defaults"),
@@ -104,7 +105,10 @@ fn a_planted_slowdown_of_three_margins_is_found() {
     require(test, Verdict::Slower, |gpu, baseline| {
         let share = 3.0 * MARGIN;
         let spec = models::find(models::DEFAULT_MODEL).expect("registered");
-        let (spec, settings) = (spec.truncated(LAYERS), &baseline.settings);
+        let (spec, settings) = (
+            spec.truncated(LAYERS).expect("fewer than it has"),
+            &baseline.settings,
+        );
         let plan = Plan::build(&spec, settings, &gpu.features, Phase::Decode).expect("a plan");
         let [less, more] = [plan.totals(), plan.slowed(share).totals()];
         let grown = more.bytes_per_token as f64 / less.bytes_per_token as f64 - 1.0;
@@ -122,7 +126,10 @@ fn a_planted_change_of_nothing_is_found_equal() {
     let test = "a_planted_change_of_nothing_is_found_equal";
     require(test, Verdict::Equivalent, |gpu, baseline| {
         let spec = models::find(models::DEFAULT_MODEL).expect("registered");
-        let (spec, settings) = (spec.truncated(LAYERS), &baseline.settings);
+        let (spec, settings) = (
+            spec.truncated(LAYERS).expect("fewer than it has"),
+            &baseline.settings,
+        );
         let plan = Plan::build(&spec, settings, &gpu.features, Phase::Decode).expect("a plan");
         let of_ffn = |variant: &kernels::Variant| variant.role == Role::FusedFfn;
         let variant = plan
