@@ -127,20 +127,13 @@ impl Tint {
     /// # Errors
     /// When Node.js cannot run the script.
     pub fn compile(&self, texts: &[Text]) -> Result<Vec<Vec<Fault>>> {
-        let mut child = Command::new("node")
-            .args(["--input-type=module", "--eval", SCRIPT])
-            .current_dir(&self.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("starting node")?;
         let input = serde_json::to_vec(texts)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // If it ended early, its status and its errors say why.
-            let _ = stdin.write_all(&input);
+        let mut output = self.run(&input)?;
+        // Dawn's own threads crash now and then on a busy machine, which says nothing of
+        // the texts; a text that crashes it does so again.
+        if output.status.code().is_none() {
+            output = self.run(&input)?;
         }
-        let output = child.wait_with_output().context("running node")?;
         let faults = answer(&output)?;
         if faults.len() != texts.len() {
             bail!(
@@ -150,6 +143,22 @@ impl Tint {
             );
         }
         Ok(faults)
+    }
+
+    fn run(&self, input: &[u8]) -> Result<Output> {
+        let mut child = Command::new("node")
+            .args(["--input-type=module", "--eval", SCRIPT])
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting node")?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // If it ended early, its status and its errors say why.
+            let _ = stdin.write_all(input);
+        }
+        child.wait_with_output().context("running node")
     }
 }
 
