@@ -19,8 +19,9 @@ pub struct TokenTimes {
     pub read_gb_s: f64,
     /// What the adapter reads at most, GB/s.
     pub roof_gb_s: f64,
-    /// Share of that, percent.
-    pub pct_of_roof: f64,
+    /// Share of that, percent; none of a CPU, which has no one roof: its loads cost
+    /// arithmetic.
+    pub pct_of_roof: Option<f64>,
     /// Why the times mean nothing, where they do not.
     pub void: Option<String>,
 }
@@ -50,15 +51,15 @@ impl TokenTimes {
         let bytes = run.run.model.bytes_per_token + bench.kv_bytes_per_token;
         let read_gb_s = bytes as f64 / token_ns;
         let roof_gb_s = bench.roof.read_gb_s;
-        // A CPU has no one roof: its loads cost arithmetic.
-        let past = read_gb_s > roof_gb_s && !run.run.adapter.is_cpu();
+        let has_roof = !run.run.adapter.is_cpu();
+        let past = read_gb_s > roof_gb_s && has_roof;
         Ok(Some(Self {
             repetitions,
             ttft_ms: median(&first)? / 1e6,
             decode_tok_s: 1e9 / token_ns,
             read_gb_s,
             roof_gb_s,
-            pct_of_roof: 100.0 * read_gb_s / roof_gb_s,
+            pct_of_roof: has_roof.then_some(100.0 * read_gb_s / roof_gb_s),
             void: past.then(|| {
                 format!(
                     "void: {read_gb_s:.1} GB/s is more than the {roof_gb_s:.1} GB/s that this \

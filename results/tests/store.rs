@@ -413,7 +413,7 @@ fn times_of_whole_tokens_are_recorded_and_asked() {
         ("to the first, ms", times.ttft_ms, 5.0),
         ("tokens a second", times.decode_tok_s, 16.0 / 0.0328),
         ("GB/s", times.read_gb_s, 4.1e6 / (0.0328 / 16.0) / 1e9),
-        ("% of the roof", times.pct_of_roof, 50.0),
+        ("% of the roof", times.pct_of_roof.expect("a roof"), 50.0),
     ] {
         assert!((found - expected).abs() < 1e-9, "{what}: {found}");
     }

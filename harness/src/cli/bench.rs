@@ -177,9 +177,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
             all.extend(part.as_object().cloned().unwrap_or_default());
         }
     }
+    let read = match times.pct_of_roof {
+        Some(share) => format!(
+            "{:.1} of {:.1} GB/s read, {share:.1} % of the roof",
+            times.read_gb_s, times.roof_gb_s
+        ),
+        None => format!("{:.1} GB/s read", times.read_gb_s),
+    };
     let mut text = format!(
         "{title} on {}: {:.1} tok/s decoding {tokens} tokens, {:.2} ms to the first after {} of \
-         {}\n{} dispatches per token; {:.1} of {:.1} GB/s read, {:.1} % of the roof; {} checks \
+         {}\n{} dispatches per token; {read}; {} checks \
          passed; medians of {count}\n",
         gpu.info.name,
         times.decode_tok_s,
@@ -187,9 +194,6 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         prompt.ids.len(),
         prompt.name,
         timed.dispatches_per_token,
-        times.read_gb_s,
-        times.roof_gb_s,
-        times.pct_of_roof,
         checks.len(),
     );
     text.push_str(&format!("record: {file}\n"));

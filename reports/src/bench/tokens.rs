@@ -6,7 +6,7 @@ use results::tokens::TokenTimes;
 
 use crate::Result;
 use crate::doc::Doc;
-use crate::text::{NONE, code};
+use crate::text::{NONE, code, or_none};
 
 /// The section; none where nothing was recorded.
 pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
@@ -24,11 +24,7 @@ pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
         };
         let counts = standing != Standing::Withdrawn && times.void.is_none();
         let shown = |value: String| if counts { value } else { NONE.to_owned() };
-        // A CPU has no one roof.
-        let share = match run.run.adapter.is_cpu() {
-            true => NONE.to_owned(),
-            false => format!("{:.1}", times.pct_of_roof),
-        };
+        let share = or_none(times.pct_of_roof, |share| format!("{share:.1}"));
         rows.push(vec![
             code(&run.run.id),
             run.run.model.honest_title(),

@@ -111,7 +111,7 @@ impl Filler<'_> {
             real(of.map(|t| t.decode_tok_s)),
             real(of.map(|t| t.read_gb_s)),
             real(run.run.bench.map(|bench| bench.roof.read_gb_s)),
-            real(of.map(|t| t.pct_of_roof)),
+            real(of.and_then(|t| t.pct_of_roof)),
             some(of.and_then(|t| t.void.as_ref())),
             int(run.run.plan(Arm::A).dispatches_per_token),
             int(run.checks.iter().filter(|check| check.passed).count() as u64),

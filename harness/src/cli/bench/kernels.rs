@@ -242,6 +242,7 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         "model": weights.spec().id,
         "title": weights.provenance().title,
         "adapter": gpu.info.name,
+        "cpu": gpu.features.cpu,
         "driver": gpu.info.driver,
         "driver_info": gpu.info.driver_info,
         "settings": settings.values(),
@@ -288,16 +289,19 @@ fn text(answer: &Value) -> String {
     if failed > 0 {
         return format!("CHECK FAILED, times withheld: {failed} checks; see --json");
     }
-    let roof = number(&answer["roof"]["read_gb_s"]);
+    // A CPU has no one roof: its loads cost arithmetic.
+    let roof = answer["roof"]["read_gb_s"].as_f64();
+    let roof = roof.filter(|_| answer["cpu"] == false);
     let clock = if answer["timer"]["timestamps"] == true {
         "GPU timestamps"
     } else {
         "wall time"
     };
     let mut text = format!(
-        "{} on {}: one dispatch by {clock}, criterion's mean and 95 % interval; roof {roof:.1} GB/s\n",
+        "{} on {}: one dispatch by {clock}, criterion's mean and 95 % interval{}\n",
         word(&answer["title"]),
-        word(&answer["adapter"])
+        word(&answer["adapter"]),
+        roof.map_or_else(String::new, |roof| format!("; roof {roof:.1} GB/s"))
     );
     for site in answer["sites"].as_array().into_iter().flatten() {
         if let Some(void) = site["void"].as_str() {
@@ -307,11 +311,13 @@ fn text(answer: &Value) -> String {
         }
         let us = &site["us"];
         let share = match number(&site["weight_bytes"]) {
-            bytes if bytes > 0.0 => format!(
-                ", {:.1} GB/s, {:.1} % of the roof",
-                number(&site["weight_gb_s"]),
-                100.0 * number(&site["weight_gb_s"]) / roof
-            ),
+            bytes if bytes > 0.0 => {
+                let gb_s = number(&site["weight_gb_s"]);
+                let of_roof = roof.map_or_else(String::new, |roof| {
+                    format!(", {:.1} % of the roof", 100.0 * gb_s / roof)
+                });
+                format!(", {gb_s:.1} GB/s{of_roof}")
+            }
             _ => String::new(),
         };
         let change = match site["change"].is_null() {
