@@ -333,7 +333,7 @@ fn differ(
     {
         return Ok(true);
     }
-    let tokens = (a.get("chunk").count() as usize).max(1);
+    let tokens = a.most_of_chunk();
     for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
         let plan = |arm: &ArmSettings| arm.making().plan(spec, features, phase);
         let (a, b) = (plan(first)?, plan(second)?);

@@ -13,8 +13,8 @@ mod text;
 
 use crate::{device, env, model, tint::Tint};
 use ::kernels::{
-    Features, ModelSpec, Phase, Plan, Settings,
-    flag::{Choices, parse_choice},
+    Features, Flag, ModelSpec, Phase, Plan, Settings,
+    flag::{Choices, Metric, parse_choice},
     models::{self, DEFAULT_MODEL},
 };
 use anyhow::{Context as _, Result, bail};
@@ -145,9 +145,9 @@ impl ModelArgs {
         let spec = models::find(self.id())?;
         let by_default = Settings::resolve(features, &Choices::new())?;
         if self.has_registered_formats() {
-            Plan::build(&spec, settings, features, Phase::Decode)?;
+            Plan::require(&spec, settings, features)?;
         } else if self.is_registered() {
-            Plan::build(&spec, &by_default, features, Phase::Decode)?;
+            Plan::require(&spec, &by_default, features)?;
         }
         Ok(())
     }
@@ -365,9 +365,16 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
     } else {
         Features::PUBLISHED
     };
-    let settings = Settings::resolve(&features, &choices(&args.flags)?)?;
+    let choices = choices(&args.flags)?;
+    let settings = Settings::resolve(&features, &choices)?;
+    Plan::require(&spec, &settings, &features)?;
     let plan = Plan::build(&spec, &settings, &features, Phase::Decode)?;
     let totals = plan.totals();
+    let mut notes = settings.notes.clone();
+    notes.extend(choices.keys().filter_map(|name| {
+        let of_prompts = Flag::find(name).ok()?.metric != Metric::Decode;
+        of_prompts.then(|| format!("{name} changes prompts alone, and this is a decoded token"))
+    }));
     let variants: Vec<String> = plan.variants().iter().map(|v| v.id()).collect();
     let document = json!({
         "model": spec.id,
@@ -377,7 +384,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         "by_role": totals.by_role,
         "bytes_per_token": totals.bytes_per_token,
         "variants": variants,
-        "notes": settings.notes,
+        "notes": notes,
     });
     let part = match args.layers.layers {
         Some(layers) => format!(", {layers} layers"),
@@ -391,7 +398,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         text.push_str(&format!("  {role:<19} {count}\n"));
     }
     text.push_str(&format!("variants: {}\n", variants.join(", ")));
-    for note in &settings.notes {
+    for note in &notes {
         text.push_str(&format!("note: {note}\n"));
     }
     answer(args.json, &document, &text)?;

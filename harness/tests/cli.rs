@@ -46,6 +46,15 @@ fn bad_input_is_explained_with_status_2() {
         ("plan --flag vec4=1", "K = 576 is not a multiple of 1024"),
         ("plan --flag fuseqk=1", "the model has no QK-norm"),
         ("plan --flag rowwise=1 --flag vec4=1", "exclude each other"),
+        ("plan --flag gdnscan=1", "a prompt dispatches no form"),
+        (
+            "plan --flag gemm=1 --model qwen3-30b-a3b",
+            "no GEMM is written for affine4_g64 weights",
+        ),
+        (
+            "check --weights synthetic --flag gdnscan=1",
+            "a prompt dispatches no form",
+        ),
         ("check --flag splitk=17", "0, or 2 to 16"),
         ("plan --layers 31", "--layers 31: model smollm2-135m: 31"),
         ("plan --layers 0", "it has 30, expected 1 to as many"),

@@ -106,10 +106,8 @@ impl Plan {
         features: &Features,
         phase: Phase,
     ) -> Result<Self, PlanError> {
-        let chunk = settings.get("chunk").count() as usize;
-        let tokens = phase.tokens();
-        if tokens == 0 || tokens > chunk.max(1) {
-            let most = chunk.max(1);
+        let (tokens, most) = (phase.tokens(), settings.most_of_chunk());
+        if tokens == 0 || tokens > most {
             return Err(PlanError::Chunk { tokens, most });
         }
         let mut builder = Builder {
@@ -117,7 +115,7 @@ impl Plan {
             settings,
             features,
             tokens,
-            in_chunks: phase != Phase::Decode && chunk > 0,
+            in_chunks: phase != Phase::Decode && settings.get("chunk").is_on(),
             dispatches: Vec::new(),
             refusals: BTreeMap::new(),
             used: BTreeSet::new(),
@@ -396,14 +394,14 @@ impl Builder<'_> {
                     unique.push(reason.clone());
                 }
             }
-            if unique.is_empty() && metric != Metric::Decode {
-                // A prompt may have no use for it, however long another is.
-                continue;
-            }
             if unique.is_empty() {
+                let of = match metric {
+                    Metric::Decode => "a decoded token",
+                    Metric::Prefill | Metric::SecondTurn => "a prompt",
+                };
                 unique.push(format!(
-                    "a decoded token dispatches no form that it selects, in {} weights and {} \
-                     activations; it selects {}",
+                    "{of} dispatches no form that it selects, in {} weights and {} activations; it \
+                     selects {}",
                     self.spec.format.name(),
                     self.settings.elem().name(),
                     selection(flag)

@@ -163,7 +163,7 @@ impl<'a> Engine<'a> {
         let plan = |phase| making.plan(spec, &self.gpu.features, phase);
         let decode = plan(Phase::Decode)?;
         // What differs between sizes of chunk: one token, a tile of four, and more.
-        let most = (making.settings.get("chunk").count() as usize).max(1);
+        let most = making.settings.most_of_chunk();
         let prompts = [1, 4, most].into_iter().filter(|&tokens| tokens <= most);
         let prompts = prompts.map(|tokens| plan(Phase::Prefill { tokens, head: true }));
         for plan in std::iter::once(Ok(decode.clone())).chain(prompts) {

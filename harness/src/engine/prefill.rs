@@ -58,7 +58,7 @@ impl Prefill {
 
     /// Most tokens of a chunk; 1 where the prompt goes token by token.
     pub fn chunk(&self) -> usize {
-        (self.settings.get("chunk").count() as usize).max(1)
+        self.settings.most_of_chunk()
     }
 
     /// Every flag.

@@ -1,9 +1,13 @@
 //! Chunks of a prompt, and what the dispatches of several tokens add to the plan.
 
-use super::{Activation, Buffer, Builder, Dispatch, PlanError, Row, State, act, state};
+use super::{
+    Activation, Buffer, Builder, Dispatch, Phase, Plan, PlanError, Row, State, act, state,
+};
 use crate::{
+    features::Features,
+    flag::Settings,
     kv::KvFormat,
-    models::Tensor,
+    models::{ModelSpec, Tensor},
     quant::QuantFormat,
     role::Role,
     variants::{Batch, Reduce, VARIANTS, Variant},
@@ -26,6 +30,31 @@ pub fn chunks(positions: Range<usize>, most: usize) -> impl Iterator<Item = Rang
 pub fn chunk_positions(start: usize, tokens: usize) -> impl Iterator<Item = usize> {
     let last = start + tokens - 1;
     std::iter::once(last).chain(start..last)
+}
+
+impl Settings {
+    /// Most tokens of a chunk of a prompt; 1 where it goes token by token.
+    pub fn most_of_chunk(&self) -> usize {
+        (self.get("chunk").count() as usize).max(1)
+    }
+}
+
+impl Plan {
+    /// Refuses settings with which a decoded token or a prompt of the model has no plan.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn require(
+        spec: &ModelSpec,
+        settings: &Settings,
+        features: &Features,
+    ) -> Result<(), PlanError> {
+        let tokens = settings.most_of_chunk();
+        for phase in [Phase::Decode, Phase::Prefill { tokens, head: true }] {
+            Self::build(spec, settings, features, phase)?;
+        }
+        Ok(())
+    }
 }
 
 impl Builder<'_> {

@@ -627,6 +627,12 @@ fn gemm_needs_chunks() {
     };
     let error = build(&["gemm=1", "chunk=0"], 1).expect_err("nothing to multiply");
     assert!(error.contains("gemm") && error.contains("chunk"), "{error}");
+    let error = build(&["gdnscan=1"], 1).expect_err("no layer has a state");
+    assert_eq!(
+        error,
+        "flag gdnscan cannot be used with smollm2-135m: a prompt dispatches no form that it \
+         selects, in q4f16_1 weights and f16 activations; it selects gdn_recur"
+    );
     let plan = build(&["gemm=1"], 41).expect("a plan");
     let roles = plan.totals().by_role;
     assert_eq!(roles.get("silu_mul"), Some(&30), "a layer's feed-forward");
