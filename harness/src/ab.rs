@@ -19,14 +19,14 @@ use crate::{
     model::Prompt,
     progress::phase,
 };
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use blocks::{Until, blocks};
 use element::{Tokens, Turns};
 use gate::gate;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{
     Features, Flag, ModelSpec, Phase, Settings, Value,
-    flag::{Choices, Metric},
+    flag::{Choices, FlagError, Metric},
 };
 use publish::Publishing;
 use quality::{Passage, quality};
@@ -279,12 +279,27 @@ pub fn arms(changes: &[Change], chosen: &Choices, features: &Features) -> Result
         }
         Ok(ArmSettings {
             name: names.join(" "),
-            settings: Settings::resolve(features, &choices)?,
+            settings: settings(features, &choices)?,
             slowed: 0.0,
             texts: Texts::Build,
         })
     };
     (0..1 << changes.len()).map(arm).collect()
+}
+
+/// The settings of an arm. Where a flag lacks what it needs, the error has the options.
+///
+/// # Errors
+/// As [`Settings::resolve`].
+pub(crate) fn settings(features: &Features, choices: &Choices) -> Result<Settings> {
+    Settings::resolve(features, choices).map_err(|error| {
+        let FlagError::Needs { choose, .. } = &error else {
+            return error.into();
+        };
+        let options = choose.iter().map(|choice| format!("--with {choice}"));
+        let options = options.collect::<Vec<_>>().join(" ");
+        anyhow!("{error}; say {options}")
+    })
 }
 
 /// Refuses arms two of which dispatch the same kernels.

@@ -143,6 +143,14 @@ fn bad_input_is_explained_with_status_2() {
         ("ab --flag splitk --values 0,8,8", "8 stands there twice"),
         ("ab --base HEAD --values 0,8", "--values"),
         ("ab --flag splitk --budget -1", "--budget -1"),
+        (
+            "ab --flag texture --with rowwise=0",
+            "it needs rowwise=1; say --with rowwise=1",
+        ),
+        (
+            "ab --flag sgmoe --with sg=0",
+            "it needs sg=1; say --with sg=1",
+        ),
         ("ab --flag splitk --margin nan", "--margin NaN"),
         ("fetch nonsense", "unknown model `nonsense`"),
         (

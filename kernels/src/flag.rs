@@ -684,10 +684,9 @@ impl Settings {
                 continue;
             }
             if settings.demands(flag.name) {
-                return Err(FlagError::Needs {
-                    flag: flag.name,
-                    need,
-                });
+                let choose = settings.lacked(flag, features);
+                let flag = flag.name;
+                return Err(FlagError::Needs { flag, need, choose });
             }
             settings.switch_off(flag.name);
         }

@@ -21,7 +21,7 @@ use crate::{
     text::{self, Text},
 };
 use ::kernels::{
-    Flag, Settings, Value,
+    Flag, Value,
     flag::{Choices, Metric},
     models,
 };
@@ -310,7 +310,7 @@ impl AbArgs {
 fn of_revision(gpu: &Gpu, base: &str, with: &Choices) -> Result<(Subject, Vec<ArmSettings>)> {
     let revision = Revision::read(Path::new("."), base)?;
     let commit = revision.commit.get(..12).unwrap_or(&revision.commit);
-    let settings = Settings::resolve(&gpu.features, with)?;
+    let settings = ab::settings(&gpu.features, with)?;
     let arm = |name: String, texts| ArmSettings {
         name,
         settings: settings.clone(),

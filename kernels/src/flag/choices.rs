@@ -1,7 +1,7 @@
 //! Choices as they are typed, and those that select a variant.
 
-use super::{Choices, FLAGS, Flag, FlagError};
-use crate::variants::Variant;
+use super::{Choices, FLAGS, Flag, FlagError, Settings};
+use crate::{features::Features, variants::Variant};
 
 /// The choices that select a variant where every other flag is off: what it asks of
 /// each, and what those need.
@@ -23,6 +23,32 @@ pub fn choices_for(variant: &Variant) -> Choices {
         }
     }
     choices
+}
+
+impl Settings {
+    /// The choices that a flag lacks: what it needs that is off, and what that needs. What
+    /// follows one of them comes along unless it was chosen off.
+    pub(super) fn lacked(&self, flag: &Flag, features: &Features) -> Vec<String> {
+        let mut off: Vec<&Flag> = vec![];
+        let mut names = flag.needs.to_vec();
+        while let Some(need) = names.pop().and_then(|name| Flag::find(name).ok()) {
+            if !self.get(need.name).is_on() && off.iter().all(|known| known.name != need.name) {
+                off.push(need);
+                names.extend(need.needs);
+            }
+        }
+        let comes_along = |need: &&&Flag| {
+            let leads = |other: &&Flag| need.follows == Some(other.name);
+            !self.explicit.contains(need.name) && off.iter().any(leads)
+        };
+        let chosen = off.iter().filter(|need| !comes_along(need));
+        chosen
+            .map(|need| {
+                let [_, on] = need.arms(features);
+                format!("{}={on}", need.name)
+            })
+            .collect()
+    }
 }
 
 /// Reads `name=value` (or `name`, which is the flag's first value that is on)

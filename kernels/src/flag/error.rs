@@ -45,11 +45,16 @@ pub enum FlagError {
         second: &'static str,
     },
     /// An explicit choice without what it needs.
-    #[error("flag {flag} does nothing while {need} is off; choose {need} too")]
+    #[error(
+        "flag {flag} does nothing while {need} is off; it needs {}",
+        choose.join(" and ")
+    )]
     Needs {
         /// The flag.
         flag: &'static str,
         /// What it needs.
         need: &'static str,
+        /// The choices that give it what it needs, as `sg=1`.
+        choose: Vec<String>,
     },
 }

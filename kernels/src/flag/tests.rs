@@ -91,14 +91,37 @@ fn a_family_follows_its_flag_and_a_choice_without_its_need_is_an_error() {
     let scalar = Flag::find("matmul").expect("a flag").off();
     let settings = Settings::resolve(&gpu, &choices(&["sg=0"])).expect("no conflict");
     assert_eq!(settings.get("matmul"), scalar, "matmul");
-    for texts in [
-        &["sg=0", "sgffn"][..],
-        &["sg=0", "matmul=tiled8"],
-        &["rowwise", "sgargmax"],
-        &["sgqkv=0", "vec4qkv"],
+    for (features, texts, needs) in [
+        (&gpu, &["sg=0", "sgffn"][..], "sg is off; it needs sg=1"),
+        (&gpu, &["sg=0", "matmul=tiled8"], "sg is off; it needs sg=1"),
+        (&gpu, &["rowwise", "sgargmax"], "sg is off; it needs sg=1"),
+        (
+            &gpu,
+            &["sgqkv=0", "vec4qkv"],
+            "sgqkv is off; it needs sgqkv=1",
+        ),
+        (&CPU, &["vec4attn"], "sgattn is off; it needs sg=1"),
+        (
+            &CPU,
+            &["dp4arows=32"],
+            "dp4a is off; it needs dp4a=1 and sg=1",
+        ),
+        (
+            &gpu,
+            &["chunk=0", "gemm"],
+            "chunk is off; it needs chunk=64",
+        ),
+        (
+            &CPU,
+            &["rowwise=0", "texture"],
+            "rowwise is off; it needs rowwise=1",
+        ),
     ] {
-        let error = Settings::resolve(&gpu, &choices(texts)).expect_err("its need is off");
-        assert!(error.to_string().contains("does nothing while"), "{error}");
+        let error = Settings::resolve(features, &choices(texts)).expect_err("its need is off");
+        let flag = texts.last().expect("a choice");
+        let flag = flag.split('=').next().expect("a name");
+        let expected = format!("flag {flag} does nothing while {needs}");
+        assert_eq!(error.to_string(), expected, "{texts:?}");
     }
     let both = choices(&["qkvtile", "vec4qkv"]);
     let error = Settings::resolve(&gpu, &both).expect_err("shadowed");

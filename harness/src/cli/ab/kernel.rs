@@ -178,7 +178,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
             all.extend(with.clone());
             Ok(ArmSettings {
                 name: variant.id(),
-                settings: Settings::resolve(&gpu.features, &all)?,
+                settings: ab::settings(&gpu.features, &all)?,
                 slowed: 0.0,
                 texts: Texts::Build,
             })
