@@ -162,6 +162,11 @@ fn bad_input_is_explained_with_status_2() {
             "run: cargo xtask fetch phi3-mini",
         ),
         ("convert none.gguf out", "none.gguf"),
+        (
+            "convert none.gguf not.gguf/out",
+            "not.gguf/out: output folder: expected a folder",
+        ),
+        ("synth --layers 1 --out .", "the folder exists and is not empty"),
         ("convert not.gguf out", "expected GGUF, found \"GGML\""),
         ("report", "measure first"),
         ("report 2026-01-01-splitk", "the run 2026-01-01-splitk"),

@@ -3,7 +3,7 @@
 use crate::checkpoint::{
     Checkpoint, CheckpointError, Container, Key, Progress, Provenance, Stored,
 };
-use crate::folder::{FolderError, io, write_whole};
+use crate::folder::{self, FolderError, io, write_whole};
 use crate::gguf::{self, Gguf, LoadError};
 use crate::matrix::{Packed, ScaleValues};
 use crate::mlx::FloatFolder;
@@ -241,6 +241,14 @@ pub fn write_with(
         }
         Ok(())
     })
+}
+
+/// Refuses an output folder that could not be written, before there is anything to write.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn require_writable(output: &Path) -> Result<(), FolderError> {
+    folder::require_writable(output)
 }
 
 /// Quantises all matrices, rows in parallel, as [`ModelSpec::quantised_to`] says;

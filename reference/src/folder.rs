@@ -283,6 +283,39 @@ pub(crate) fn write_whole(
     dir: &Path,
     fill: impl FnOnce(&Path) -> Result<(), FolderError>,
 ) -> Result<(), FolderError> {
+    let partial = partial_of(dir)?;
+    fs::create_dir_all(&partial).map_err(not_made(dir))?;
+    let written = fill(&partial).and_then(|()| {
+        if dir.exists() {
+            fs::remove_dir(dir).map_err(io(dir))?;
+        }
+        fs::rename(&partial, dir).map_err(io(dir))
+    });
+    if written.is_err() {
+        // Best effort: the error to report is the first one.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    written
+}
+
+/// Refuses a place at which [`write_whole`] could make no folder, before anything is made
+/// to put there. Nothing is left.
+///
+/// # Errors
+/// [`FolderError::NotEmpty`], or why no folder can be made.
+pub(crate) fn require_writable(dir: &Path) -> Result<(), FolderError> {
+    let partial = partial_of(dir)?;
+    let mut above = partial.ancestors().skip(1);
+    let there = above.find(|path| !path.as_os_str().is_empty() && path.exists());
+    let name = partial.file_name().unwrap_or_default();
+    let tried = there.unwrap_or(Path::new(".")).join(name);
+    fs::create_dir(&tried)
+        .and_then(|()| fs::remove_dir(&tried))
+        .map_err(not_made(dir))
+}
+
+/// The folder beside `dir` that becomes it.
+fn partial_of(dir: &Path) -> Result<PathBuf, FolderError> {
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
@@ -304,20 +337,16 @@ pub(crate) fn write_whole(
     };
     let mut partial = name.to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
-    let partial = dir.with_file_name(partial);
-    // The error names what was asked for, not the folder that becomes it.
-    fs::create_dir_all(&partial).map_err(io(dir))?;
-    let written = fill(&partial).and_then(|()| {
-        if dir.exists() {
-            fs::remove_dir(dir).map_err(io(dir))?;
-        }
-        fs::rename(&partial, dir).map_err(io(dir))
-    });
-    if written.is_err() {
-        // Best effort: the error to report is the first one.
-        let _ = fs::remove_dir_all(&partial);
+    Ok(dir.with_file_name(partial))
+}
+
+/// The error of a folder that cannot be made: it names what was asked for, not the folder
+/// that becomes it.
+fn not_made(dir: &Path) -> impl FnOnce(std::io::Error) -> FolderError + '_ {
+    |cause| {
+        let expected = "a place where a folder can be made";
+        field(dir, "output folder", expected, cause, "; name another")
     }
-    written
 }
 
 pub(crate) fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), FolderError> {

@@ -478,12 +478,20 @@ fn what_cannot_be_converted_is_said() {
     let written = synth::checkpoint(&spec(Family::Llama), 1).expect("synthetic");
     let file = dir.path().join("file");
     fs::write(&file, "").expect("written");
-    for out in [file.clone(), file.join("below")] {
+    let before = fs::read_dir(dir.path()).expect("a folder").count();
+    for out in [file.clone(), file.join("below"), file.join("a/b")] {
         let error = convert::write(&written, &out, &|_, _| ()).expect_err("no folder");
         let error = error.to_string();
         assert!(error.starts_with(&out.display().to_string()), "{error}");
         assert!(!error.contains("partial"), "{error}");
+        let first = convert::require_writable(&out).expect_err("no folder");
+        assert_eq!(first.to_string(), error, "said before, too");
     }
+    let error = convert::require_writable(dir.path()).expect_err("not empty");
+    assert!(error.to_string().contains("is not empty"), "{error}");
+    convert::require_writable(&dir.path().join("some/new/folder")).expect("it can be made");
+    let after = fs::read_dir(dir.path()).expect("a folder").count();
+    assert_eq!(after, before, "nothing is left");
     let error = inspect(Path::new("/dev/null"));
     if cfg!(unix) {
         let error = error.expect_err("a device").to_string();

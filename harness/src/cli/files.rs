@@ -9,7 +9,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use reference::{
-    convert::{Beside, Target, text_files},
+    convert::{self, Beside, Target, text_files},
     gguf::Gguf,
     inspect::{self, Inspection},
     synth,
@@ -75,16 +75,17 @@ fn target() -> impl TypedValueParser<Value = Target> {
 }
 
 pub(super) fn run_convert(args: &ConvertArgs) -> Result<u8> {
+    convert::require_writable(&args.output)?;
     let bar = model::counting("quantising");
     let progress = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let checkpoint = reference::convert::read(Path::new(&args.input), args.format, &progress)?;
+    let checkpoint = convert::read(&args.input, args.format, &progress)?;
     let (beside, note) = text_of(&args.input);
     bar.reset();
     bar.set_message("writing");
-    reference::convert::write_with(&checkpoint, &args.output, &beside, &progress)?;
+    convert::write_with(&checkpoint, &args.output, &beside, &progress)?;
     bar.finish_and_clear();
     let title = &checkpoint.provenance().title;
     let (shown, bytes) = (
@@ -136,6 +137,7 @@ fn text_of(input: &Path) -> (Vec<Beside>, Option<String>) {
 
 pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
     let spec = model::first_layers(model::described(&args.model)?, args.layers.layers)?;
+    convert::require_writable(&args.out)?;
     let checkpoint = synth::checkpoint(&spec, args.seed)
         .with_context(|| format!("synthetic weights of {}", spec.id))?;
     let bar = model::counting("writing");
@@ -143,7 +145,7 @@ pub(super) fn run_synth(args: &SynthArgs) -> Result<u8> {
         bar.set_length(total);
         bar.set_position(done);
     };
-    reference::convert::write(&checkpoint, &args.out, &progress)?;
+    convert::write(&checkpoint, &args.out, &progress)?;
     bar.finish_and_clear();
     let provenance = checkpoint.provenance();
     let (shown, bytes) = (args.out.display().to_string(), checkpoint.payload_bytes());
