@@ -52,6 +52,17 @@ pub enum GgufError {
         /// Why.
         cause: std::io::Error,
     },
+    /// It is no GGUF file at all.
+    #[error(
+        "{file}: no GGUF file: expected a file that begins with GGUF, of up to {MAX_FILE_BYTES} \
+         bytes, found {found}; name a GGUF file, or the folder of another checkpoint"
+    )]
+    NotGguf {
+        /// The file.
+        file: String,
+        /// What it is.
+        found: String,
+    },
     /// A field is wrong.
     #[error("{file}: {field}: expected {expected}, found {found}; fetch the file again")]
     Field {
@@ -158,16 +169,12 @@ impl Gguf {
         };
         let info = std::fs::metadata(path).map_err(io)?;
         if !info.is_file() || info.len() > MAX_FILE_BYTES {
-            return Err(GgufError::Field {
-                file,
-                field: if info.is_file() { "size" } else { "type" }.into(),
-                expected: format!("a GGUF file of up to {MAX_FILE_BYTES} bytes"),
-                found: if info.is_file() {
-                    format!("{} bytes", info.len())
-                } else {
-                    "a folder or device".into()
-                },
-            });
+            let found = if info.is_file() {
+                format!("{} bytes", info.len())
+            } else {
+                "a folder or device".into()
+            };
+            return Err(GgufError::NotGguf { file, found });
         }
         let mut bytes = Vec::new();
         let opened = File::open(path).map_err(io)?;
@@ -457,14 +464,16 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn header(&mut self) -> Result<Header, GgufError> {
-        let magic: [u8; 4] = self.array("magic")?;
+        let (magic, _) = self.bytes.split_at(MAGIC.len().min(self.bytes.len()));
         if magic != MAGIC {
-            return Err(self.field(
-                "magic",
-                "GGUF",
-                format!("{:?}", magic.escape_ascii().to_string()),
-            ));
+            let found = match magic {
+                [] => "no bytes".to_owned(),
+                _ => format!("\"{}\"", magic.escape_ascii()),
+            };
+            let file = self.file.clone();
+            return Err(GgufError::NotGguf { file, found });
         }
+        self.at = MAGIC.len();
         let version = self.u32("version")?;
         if !VERSIONS.contains(&version) {
             return Err(self.field("version", "2 or 3", version));

@@ -495,7 +495,7 @@ fn what_cannot_be_converted_is_said() {
     let error = inspect(Path::new("/dev/null"));
     if cfg!(unix) {
         let error = error.expect_err("a device").to_string();
-        assert!(error.contains("type: expected a GGUF file"), "{error}");
+        assert!(error.contains("found a folder or device"), "{error}");
     }
     // A type that is of no use here is named as the file has it, and a file that is not
     // there by the index that lists it.

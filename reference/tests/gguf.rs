@@ -29,10 +29,15 @@ fn header(version: u32, tensors: u64, keys: u64) -> Vec<u8> {
 fn wrong_magic_and_version() {
     let mut bytes = tiny_gguf().bytes();
     bytes[..4].copy_from_slice(b"GGML");
-    assert!(refused(bytes).contains("magic: expected GGUF, found \"GGML\""));
+    let text = refused(bytes);
+    assert!(text.contains("found \"GGML\"; name a GGUF file"), "{text}");
+    let text = refused(b"PK\x03\x04 and more".to_vec());
+    assert!(text.contains(r#"found "PK\x03\x04";"#), "{text}");
+    assert!(!text.contains("fetch"), "nobody fetched it: {text}");
     let text = refused(header(1, 0, 0));
     assert!(text.contains("version: expected 2 or 3, found 1"), "{text}");
-    assert!(refused(vec![]).contains("magic"), "empty file");
+    assert!(refused(vec![]).contains("found no bytes"), "empty file");
+    assert!(refused(b"GGU".to_vec()).contains("found \"GGU\""), "cut");
 }
 
 #[test]
