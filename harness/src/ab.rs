@@ -430,7 +430,21 @@ pub fn next_journal(data_dir: &Path, reports_dir: &Path, names: &[String]) -> Re
     Ok(data_dir.join(format!("{id}.jsonl")))
 }
 
-/// Journal and report folders under the working folder.
-pub fn folders() -> [PathBuf; 2] {
-    [PathBuf::from("results/data"), PathBuf::from("reports")]
+/// Journal and report folders under the working folder, which need not be there.
+///
+/// # Errors
+/// When something else has the name of one.
+pub fn folders() -> Result<[PathBuf; 2]> {
+    let folders = ["results/data", "reports"].map(PathBuf::from);
+    for folder in &folders {
+        for path in folder.ancestors() {
+            if path.exists() && !path.is_dir() {
+                bail!(
+                    "{}: expected a folder, of records or of reports, found a file; move it away",
+                    path.display()
+                );
+            }
+        }
+    }
+    Ok(folders)
 }

@@ -233,15 +233,14 @@ pub fn open_published(model: &str, path: &Path, verify: Verify) -> Result<Checkp
 /// A name that is not known, or a configuration of no model.
 pub fn described(name: &str) -> Result<ModelSpec> {
     let path = Path::new(name);
+    let ends_in = |ending| path.extension().is_some_and(|found| found == ending);
     match models::find(name) {
-        Err(_) if path.is_dir() || path.extension().is_some_and(|e| e == "json") => {
-            Ok(folder::describe(path)?)
-        }
+        Err(_) if path.is_dir() || path.is_file() && ends_in("json") => Ok(folder::describe(path)?),
         Err(_) if path.is_file() => {
             let gguf = gguf::Gguf::open(path)?;
             Ok(gguf::Model::new(&gguf)?.spec().clone())
         }
-        Err(_) if path.components().count() > 1 => bail!(
+        Err(_) if path.components().count() > 1 || ends_in("json") || ends_in("gguf") => bail!(
             "--model {name}: no such file or folder; expected the name of a model, a folder with \
              its configuration, or a GGUF file"
         ),

@@ -169,6 +169,10 @@ fn bad_input_is_explained_with_status_2() {
         ("synth --layers 1 --out .", "the folder exists and is not empty"),
         ("convert not.gguf out", "no GGUF file: expected a file that"),
         ("inspect not.gguf", "found \"GGML\"; name a GGUF file"),
+        ("inspect none", "found nothing of this name; name a GGUF file"),
+        ("inspect .", "name the folder that has one, or a GGUF file"),
+        ("synth --model none.json --out no", "no such file or folder"),
+        ("ppl --text none.txt", "expected a text file in UTF-8"),
         ("report", "measure first"),
         ("report 2026-01-01-splitk", "the run 2026-01-01-splitk"),
         ("report 2026-01-01-splitk --check", "--check"),
@@ -192,6 +196,27 @@ fn bad_input_is_explained_with_status_2() {
     }
     let left = std::fs::read_dir(&folder).expect("folder").count();
     assert_eq!(left, 1, "refused commands leave nothing behind");
+}
+
+#[test]
+fn a_file_in_the_place_of_the_records_is_named() {
+    let folder = folder("records_file");
+    std::fs::create_dir(folder.join("results")).expect("a folder");
+    std::fs::write(folder.join("results/data"), "").expect("written");
+    for line in [
+        "ab --flag splitk",
+        "ab --resume 2026-01-01-splitk",
+        "bench",
+        "bench --wgsl none.wgsl",
+        "report",
+        "results query SELECT",
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let (output, errors) = run(&mut zerotvm(&folder, &args));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+        let expected = "results/data: expected a folder, of records or of reports, found a file";
+        assert!(errors.contains(expected), "{args:?}: {errors}");
+    }
 }
 
 /// The cases of one kernel, with golden data and without.

@@ -92,7 +92,7 @@ pub enum FolderError {
     /// A folder without a configuration.
     #[error(
         "{dir}: no checkpoint: it has neither {} (MLC) nor {} (MLX, or Hugging Face's floating \
-         point)",
+         point); name the folder that has one, or a GGUF file",
         mlc::CONFIG,
         mlx::CONFIG
     )]
@@ -235,7 +235,8 @@ pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
     let (dir, is_mlc) = if path.is_dir() {
         (path, path.join(mlc::CONFIG).exists())
     } else {
-        let dir = path.parent().unwrap_or(Path::new(""));
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or(Path::new("."));
         (
             dir,
             path.file_name().is_some_and(|name| name == mlc::CONFIG),

@@ -167,7 +167,13 @@ impl Gguf {
             file: file.clone(),
             cause,
         };
-        let info = std::fs::metadata(path).map_err(io)?;
+        let info = match std::fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let found = "nothing of this name".to_owned();
+                return Err(GgufError::NotGguf { file, found });
+            }
+            info => info.map_err(io)?,
+        };
         if !info.is_file() || info.len() > MAX_FILE_BYTES {
             let found = if info.is_file() {
                 format!("{} bytes", info.len())

@@ -345,6 +345,7 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         );
     }
     args.require_sound()?;
+    let [data_dir, reports_dir] = ab::folders()?;
     // Unknown names are refused before a process is started or a device opened.
     let mut several = None;
     if args.base.is_none() && args.kernel.is_none() {
@@ -377,7 +378,6 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
     interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders();
     let request = ab::Request {
         subject,
         arms,
@@ -436,7 +436,7 @@ fn published(args: &AbArgs, chosen_from: &[String], budget: Duration) -> Result<
         (None, None) => args.flag.iter().cloned().collect(),
     };
     interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders();
+    let [data_dir, reports_dir] = ab::folders()?;
     let path = ab::next_journal(&data_dir, &reports_dir, &subject)?;
     let mut words = vec![];
     if !chosen_from.is_empty() {
@@ -453,7 +453,7 @@ fn published(args: &AbArgs, chosen_from: &[String], budget: Duration) -> Result<
 
 /// Goes on with a published run.
 fn resumed(args: &AbArgs, id: &str) -> Result<u8> {
-    let [data_dir, reports_dir] = ab::folders();
+    let [data_dir, reports_dir] = ab::folders()?;
     let path = data_dir.join(format!("{id}.jsonl"));
     if !path.exists() {
         bail!(

@@ -89,6 +89,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         return kernels::run(args);
     }
     let choices = choices(&args.flags)?;
+    let [data_dir, reports_dir] = ab::folders()?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
     args.model.require_plan(&settings, &gpu.features)?;
@@ -119,7 +120,6 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         "checks": { "passed": checks.len() - failed.len(), "failed": failed },
         "roof": roof,
     });
-    let [data_dir, reports_dir] = ab::folders();
     let planned = Planned {
         prompt: &prompt,
         tokens,

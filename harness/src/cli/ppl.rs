@@ -65,7 +65,9 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
         Some(file) => {
             let read = std::fs::read_to_string(file);
             let name = file.file_name().unwrap_or(file.as_os_str());
-            let read = read.with_context(|| file.display().to_string())?;
+            let read = read.with_context(|| {
+                format!("--text {}: expected a text file in UTF-8", file.display())
+            })?;
             (name.to_string_lossy().into_owned(), read)
         }
     };

@@ -184,7 +184,7 @@ fn table(table: &results::query::Table) -> Value {
 
 /// The records, with a word on standard error about each that cannot be read.
 fn store(data: Option<&Path>) -> Result<Store> {
-    let [folder, _] = folders();
+    let [folder, _] = folders()?;
     let path = data.unwrap_or(&folder);
     let store = Store::read(path).with_context(|| {
         format!(
@@ -245,7 +245,10 @@ fn run_merge(args: &MergeArgs) -> Result<u8> {
 /// Writes a file that may not exist.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        fs::create_dir_all(folder).with_context(|| {
+            let folder = folder.display();
+            format!("{folder}: expected a folder, or a place where one can be made")
+        })?;
     }
     let mut file = fs::File::create_new(path)
         .with_context(|| format!("{}: name a file that is not there", path.display()))?;
@@ -312,7 +315,10 @@ fn side(store: &Store, name: &str) -> Result<Side> {
 
 pub(super) fn run_import(args: &ImportArgs) -> Result<u8> {
     let shown = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file).with_context(|| shown.clone())?;
+    let text = fs::read_to_string(&args.file).with_context(|| {
+        let tool = args.tool.name();
+        format!("{shown}: expected a result file of {tool}, as text in UTF-8")
+    })?;
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
     let given = Given {
         file: file.into_owned(),
@@ -345,7 +351,7 @@ pub(super) fn run_import(args: &ImportArgs) -> Result<u8> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
         bail!("--name {name}: expected letters, digits, `-`, `_` and `.`");
     }
-    let [data, _] = folders();
+    let [data, _] = folders()?;
     let out = data.join(external::FOLDER).join(format!("{name}.jsonl"));
     if !args.dry_run {
         write_new(&out, &lines)?;
@@ -372,7 +378,7 @@ pub(super) fn run_import(args: &ImportArgs) -> Result<u8> {
 const TEXTS: [&str; 1] = ["README.md"];
 
 pub(super) fn run_report(args: &ReportArgs) -> Result<u8> {
-    let [data, folder] = folders();
+    let [data, folder] = folders()?;
     let made = reports(&data, args.id.as_deref())?;
     let refused: Vec<String> = (made.refused.iter())
         .map(|(file, reason)| named(file, reason))

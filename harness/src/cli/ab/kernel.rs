@@ -205,7 +205,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
         });
     }
     interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders();
+    let [data_dir, reports_dir] = ab::folders()?;
     let folders = [&*data_dir, &*reports_dir];
     let names = [role.name(), &site.name];
     let request = ab::Request {

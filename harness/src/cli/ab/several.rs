@@ -19,7 +19,7 @@ const SHARE: f64 = 0.2;
 
 /// The runs of a choice as their journals tell them.
 pub(super) fn candidates(runs: &[String]) -> Result<Vec<Candidate>> {
-    let [data_dir, _] = ab::folders();
+    let [data_dir, _] = ab::folders()?;
     let of = |id: &String| {
         let run = AbRun::load(&data_dir.join(format!("{id}.jsonl")))?;
         let analysis = Analysis::of(&run)?;
@@ -105,7 +105,7 @@ fn screened(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Result<Vec<
     let (weights, prompt) = args.model.load(args.tokens)?;
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
-    let [data_dir, reports_dir] = ab::folders();
+    let [data_dir, reports_dir] = ab::folders()?;
     let mut outcomes: Vec<ab::Outcome> = Vec::new();
     for (subject, arms) in pairs {
         let stop = interrupt::asked() || outcomes.iter().any(|outcome| !outcome.correct);

@@ -87,6 +87,7 @@ fn replace_word(text: &str, from: &str, to: &str) -> String {
 }
 
 pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
+    let [data_dir, reports_dir] = ab::folders()?;
     let sidecar = Sidecar::read(file)?;
     let text = fs::read_to_string(file)
         .with_context(|| format!("{}: expected a WGSL file", file.display()))?;
@@ -172,7 +173,6 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
         )
     })?;
     interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders();
     let names = ["wgsl", role.name(), &site.name];
     let folders = [&*data_dir, &*reports_dir];
     let request = dispatch::request(&names, arms, prompt, args.model.seed, folders);
