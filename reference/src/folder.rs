@@ -9,9 +9,7 @@ pub use verify::{Verification, Verify};
 use crate::checkpoint::{Checkpoint, CheckpointError, Progress};
 use crate::tensors::{self, Tensors};
 use crate::{mlc, mlx};
-use fields::Fields;
 use kernels::models::ModelSpec;
-use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -100,6 +98,14 @@ pub enum FolderError {
         /// The folder.
         dir: PathBuf,
     },
+    /// A configuration without weights.
+    #[error("{dir}: {lacks}; put them there, or fetch the folder again")]
+    NoWeights {
+        /// The folder.
+        dir: PathBuf,
+        /// That they are missing, and the names that they would have.
+        lacks: String,
+    },
     /// Weights in floating point, which the kernels do not read.
     #[error(
         "{dir}: its weights are in floating point; quantise them with `cargo xtask convert {dir} \
@@ -185,14 +191,34 @@ pub fn read_with(
     verification: Verification<'_>,
     progress: Progress<'_>,
 ) -> Result<Checkpoint, FolderError> {
+    require_weights(dir)?;
     if dir.join(mlc::CONFIG).exists() {
         mlc::read_with(dir, verification, progress)
-    } else if dir.join(mlx::CONFIG).exists() {
-        mlx::read(dir, progress)
     } else {
-        Err(FolderError::NoCheckpoint {
+        mlx::read(dir, progress)
+    }
+}
+
+/// Refuses a folder without a configuration, or without an index or a file of weights.
+///
+/// # Errors
+/// [`FolderError::NoCheckpoint`], [`FolderError::NoWeights`].
+pub fn require_weights(dir: &Path) -> Result<(), FolderError> {
+    let lacks = if dir.join(mlc::CONFIG).exists() {
+        mlc::lacks_weights(dir)
+    } else if dir.join(mlx::CONFIG).exists() {
+        mlx::lacks_weights(dir)
+    } else {
+        return Err(FolderError::NoCheckpoint {
             dir: dir.to_owned(),
-        })
+        });
+    };
+    match lacks {
+        None => Ok(()),
+        Some(lacks) => Err(FolderError::NoWeights {
+            dir: dir.to_owned(),
+            lacks,
+        }),
     }
 }
 
@@ -248,16 +274,10 @@ pub fn describe(path: &Path) -> Result<ModelSpec, FolderError> {
             dir: dir.to_owned(),
         });
     }
-    let map = read_json::<Map<String, Value>>(&file)?;
-    let fields = Fields {
-        file,
-        prefix: "",
-        map: &map,
-    };
     let spec = if is_mlc {
-        mlc::configured(&fields, dir, MAX_LAYERS)?
+        mlc::configured(dir, MAX_LAYERS)?
     } else {
-        mlx::configured(&fields, dir, MAX_LAYERS)?
+        mlx::configured(dir, MAX_LAYERS)?
     };
     require_valid(&spec, dir)?;
     Ok(spec)

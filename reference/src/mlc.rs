@@ -113,11 +113,7 @@ pub(crate) fn described(
     }
     let index_path = one_index(dir)?;
     let mut index = Index::new(&index_path, read_json(&index_path)?)?;
-    let fields = Fields {
-        file: dir.join(CONFIG),
-        prefix: "",
-        map: &config,
-    };
+    let fields = Fields::of(dir.join(CONFIG), &config);
     let records = index.stored();
     let spec = config::spec(&fields, dir, records.len());
     let whole = spec.and_then(|spec| {
@@ -134,11 +130,7 @@ fn open(dir: &Path) -> Result<(ModelSpec, Index, BTreeMap<Key, Names>), FolderEr
     let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
     let index_path = one_index(dir)?;
     let mut index = Index::new(&index_path, read_json(&index_path)?)?;
-    let fields = Fields {
-        file: dir.join(CONFIG),
-        prefix: "",
-        map: &config,
-    };
+    let fields = Fields::of(dir.join(CONFIG), &config);
     let spec = config::spec(&fields, dir, index.records.len())?;
     folder::require_valid(&spec, dir)?;
     let wanted = index.match_parameters(&spec)?;
@@ -157,13 +149,10 @@ pub(crate) fn require_shards(dir: &Path) -> Result<(), FolderError> {
     Index::new(&index_path, read_json(&index_path)?)?.check_files(dir)
 }
 
-/// The model of a configuration alone, of up to `layers` layers.
-pub(crate) fn configured(
-    fields: &Fields<'_>,
-    dir: &Path,
-    layers: usize,
-) -> Result<ModelSpec, FolderError> {
-    config::spec(fields, dir, layers)
+/// The model of a folder's configuration alone, of up to `layers` layers.
+pub(crate) fn configured(dir: &Path, layers: usize) -> Result<ModelSpec, FolderError> {
+    let config = read_json::<Map<String, Value>>(&dir.join(CONFIG))?;
+    config::spec(&Fields::of(dir.join(CONFIG), &config), dir, layers)
 }
 
 /// What a folder lacks where it has a configuration and no weights.

@@ -44,11 +44,7 @@ const SKIPPED_PREFIXES: [&str; 4] = ["vision_tower.", "model.visual.", "mtp.", "
 /// [`FolderError`], naming file and field.
 pub fn read(dir: &Path, progress: Progress<'_>) -> Result<Checkpoint, FolderError> {
     let map = flattened(read_json(&dir.join(CONFIG))?);
-    let fields = Fields {
-        file: dir.join(CONFIG),
-        prefix: "",
-        map: &map,
-    };
+    let fields = Fields::of(dir.join(CONFIG), &map);
     let tensors = Tensors::open(dir)?;
     let config = Config::new(&fields)?;
     if !config.is_quantised() {
@@ -97,11 +93,7 @@ pub(crate) struct Described {
 /// Reads configuration and headers.
 pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
     let map = flattened(read_json(&dir.join(CONFIG))?);
-    let fields = Fields {
-        file: dir.join(CONFIG),
-        prefix: "",
-        map: &map,
-    };
+    let fields = Fields::of(dir.join(CONFIG), &map);
     let quantised = map.contains_key("quantization");
     if lacks_weights(dir).is_some() {
         return Ok(Described {
@@ -131,13 +123,10 @@ pub(crate) fn described(dir: &Path) -> Result<Described, FolderError> {
     })
 }
 
-/// The model of a configuration alone, of up to `layers` layers.
-pub(crate) fn configured(
-    fields: &Fields<'_>,
-    dir: &Path,
-    layers: usize,
-) -> Result<ModelSpec, FolderError> {
-    Config::new(fields)?.spec(dir, layers)
+/// The model of a folder's configuration alone, of up to `layers` layers.
+pub(crate) fn configured(dir: &Path, layers: usize) -> Result<ModelSpec, FolderError> {
+    let map = flattened(read_json(&dir.join(CONFIG))?);
+    Config::new(&Fields::of(dir.join(CONFIG), &map))?.spec(dir, layers)
 }
 
 /// What a folder lacks where it has a configuration and no weights.

@@ -431,6 +431,11 @@ fn a_configuration_alone_is_a_model() {
         assert_eq!(found.parameters, Some(spec.parameters()), "{config}");
         let problem = found.problem.expect("no weights");
         assert!(problem.contains("weights are missing"), "{problem}");
+        let read = folder::read(&alone, &|_, _| ()).expect_err("no weights");
+        let made = converted(&alone, Target::Q4f16_1).expect_err("no weights");
+        for error in [read.to_string(), made] {
+            assert!(error.contains(&problem), "{error}");
+        }
         assert_eq!(found.differences, [], "everything is missing");
         for path in [alone.clone(), alone.join(config)] {
             let described = folder::describe(&path).expect("a model");

@@ -295,6 +295,8 @@ fn every_layout_of_experts_is_the_same_checkpoint() {
             ("joined", joined(mlx.clone())),
         ] {
             let dir = write(&spec, &published(&spec, tensors));
+            let described = folder::describe(dir.path()).expect("its configuration alone");
+            assert_eq!(described.experts, spec.experts, "{family:?}, {name}");
             let made = converted(dir.path(), Target::MlxAffine4).expect(name);
             let same = made.payload_sha256() == whole.payload_sha256();
             assert!(same, "{family:?}, {name}: other weights");

@@ -469,6 +469,9 @@ fn a_file_is_read_by_range() {
     );
     let gguf = Gguf::open(&path).expect("whole");
     assert!(gguf.bytes().len() < 4096, "the header alone is kept");
+    let model = gguf::Model::new(&gguf).expect("a model");
+    let spec = model.stored_spec().expect("formats");
+    assert_eq!(&spec, from_file.spec(), "told without the weights");
 }
 
 #[test]

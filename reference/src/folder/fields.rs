@@ -22,6 +22,14 @@ pub(crate) struct Fields<'a> {
     pub(crate) map: &'a Map<String, Value>,
 }
 
+impl<'a> Fields<'a> {
+    /// The keys of a whole file.
+    pub(crate) const fn of(file: PathBuf, map: &'a Map<String, Value>) -> Self {
+        let prefix = "";
+        Self { file, prefix, map }
+    }
+}
+
 impl Fields<'_> {
     /// A key whose value is wrong.
     pub(crate) fn error(

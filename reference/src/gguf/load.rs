@@ -38,7 +38,7 @@ pub fn load(path: &Path, progress: Progress<'_>) -> Result<Checkpoint, LoadError
 /// # Errors
 /// [`LoadError`].
 pub fn load_model(model: &Model<'_>, progress: Progress<'_>) -> Result<Checkpoint, LoadError> {
-    let spec = with_formats(model)?;
+    let spec = model.stored_spec()?;
     let keys = spec.tensors();
     let done = AtomicU64::new(0);
     let loaded: Vec<(Key, Stored, Losses)> = keys
@@ -92,33 +92,39 @@ fn formats(spec: &ModelSpec) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// The model with the format of each matrix; its own is the most frequent.
-fn with_formats(model: &Model<'_>) -> Result<ModelSpec, LoadError> {
-    let mut of_matrices = Vec::new();
-    for key @ (_, tensor) in model.spec.tensors() {
-        if matches!(model.spec.shape(tensor), Shape::Matrix { .. }) {
-            of_matrices.push((key, joined_format(&model.parts(key)?)));
+impl Model<'_> {
+    /// The model as [`load_model`] gives it: with the format that each matrix takes; its own
+    /// is the most frequent. No weight is read.
+    ///
+    /// # Errors
+    /// [`LoadError`], naming the tensor.
+    pub fn stored_spec(&self) -> Result<ModelSpec, LoadError> {
+        let mut of_matrices = Vec::new();
+        for key @ (_, tensor) in self.spec.tensors() {
+            if matches!(self.spec.shape(tensor), Shape::Matrix { .. }) {
+                of_matrices.push((key, joined_format(&self.parts(key)?)));
+            }
         }
+        let count = |format| of_matrices.iter().filter(|(_, f)| *f == format).count();
+        // Of formats as frequent, the first of the table.
+        let format = QuantFormat::ALL
+            .iter()
+            .rev()
+            .copied()
+            .max_by_key(|&f| count(f));
+        let format = format.unwrap_or(QuantFormat::Q4f16_1);
+        let others = of_matrices.into_iter().filter(|(_, f)| *f != format);
+        let other_formats = others.map(|((layer, tensor), format)| TensorFormat {
+            layer,
+            tensor,
+            format,
+        });
+        Ok(ModelSpec {
+            format,
+            other_formats: other_formats.collect(),
+            ..self.spec.clone()
+        })
     }
-    let count = |format| of_matrices.iter().filter(|(_, f)| *f == format).count();
-    // Of formats as frequent, the first of the table.
-    let format = QuantFormat::ALL
-        .iter()
-        .rev()
-        .copied()
-        .max_by_key(|&f| count(f));
-    let format = format.unwrap_or(QuantFormat::Q4f16_1);
-    let others = of_matrices.into_iter().filter(|(_, f)| *f != format);
-    let other_formats = others.map(|((layer, tensor), format)| TensorFormat {
-        layer,
-        tensor,
-        format,
-    });
-    Ok(ModelSpec {
-        format,
-        other_formats: other_formats.collect(),
-        ..model.spec.clone()
-    })
 }
 
 /// The format of a matrix whose rows are these tensors'.

@@ -71,23 +71,15 @@ impl FloatFolder {
     /// # Errors
     /// [`FolderError`], naming file and field.
     pub fn open(dir: &Path) -> Result<Self, FolderError> {
+        folder::require_weights(dir)?;
         if dir.join(mlc::CONFIG).exists() {
             return Err(FolderError::Quantised {
                 dir: dir.to_owned(),
                 kind: "an MLC checkpoint",
             });
         }
-        if !dir.join(CONFIG).exists() {
-            return Err(FolderError::NoCheckpoint {
-                dir: dir.to_owned(),
-            });
-        }
         let map = flattened(read_json(&dir.join(CONFIG))?);
-        let fields = Fields {
-            file: dir.join(CONFIG),
-            prefix: "",
-            map: &map,
-        };
+        let fields = Fields::of(dir.join(CONFIG), &map);
         let config = Config::new(&fields)?;
         if config.is_quantised() {
             return Err(FolderError::Quantised {
