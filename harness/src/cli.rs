@@ -11,7 +11,11 @@ mod ppl;
 mod records;
 mod text;
 
-use crate::{device, env, model, tint::Tint};
+use crate::{
+    device, env,
+    model::{self, Prompt, Source},
+    tint::Tint,
+};
 use ::kernels::{
     Features, Flag, ModelSpec, Phase, Plan, Settings,
     flag::{Choices, Metric, parse_choice},
@@ -24,6 +28,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use reference::{
+    Checkpoint,
     fetch::{self, Download, Form, Probe},
     folder::Verify,
 };
@@ -127,43 +132,21 @@ impl ModelArgs {
         self.model.as_deref().unwrap_or(DEFAULT_MODEL)
     }
 
-    /// Whether the weights are those of a registered model, and not of a named
-    /// file or folder, which says itself what it holds.
-    fn is_registered(&self) -> bool {
-        matches!(self.weights.as_deref(), None | Some("gguf" | "synthetic"))
+    /// Where the weights are, of the model named, and the prompt, with room for `tokens`
+    /// after it. What is wrong with either is said before a weight is read.
+    fn source(&self, tokens: usize) -> Result<(Source, Prompt)> {
+        models::find(self.id())?;
+        let (named, layers) = (self.weights.as_deref(), self.layers.layers);
+        let source = Source::find(self.id(), named, layers)?;
+        self.require_named(&source.spec)?;
+        let prompt = model::prompt(&source.spec, self.prompt, self.seed)?;
+        require_room(&source.spec, prompt.ids.len(), tokens)?;
+        Ok((source, prompt))
     }
 
-    /// Whether the weights are in the formats of the registered model. A file may hold
-    /// others, and the kernels go by the matrices' own.
-    fn has_registered_formats(&self) -> bool {
-        self.weights.as_deref() == Some("synthetic")
-    }
-
-    /// Refuses a model that has no plan, and choices that it cannot have, as far as they
-    /// are known before its weights are loaded.
-    fn require_plan(&self, settings: &Settings, features: &Features) -> Result<()> {
-        let spec = models::find(self.id())?;
-        let by_default = Settings::resolve(features, &Choices::new())?;
-        if self.has_registered_formats() {
-            Plan::require(&spec, settings, features)?;
-        } else if self.is_registered() {
-            Plan::require(&spec, &by_default, features)?;
-        }
-        Ok(())
-    }
-
-    /// The weights, of the model named, and the prompt, with room for `tokens`
-    /// after it.
-    fn load(&self, tokens: usize) -> Result<(reference::Checkpoint, model::Prompt)> {
-        let weights = {
-            let layers = self.layers.layers;
-            let (id, named) = (self.id(), self.weights.as_deref());
-            model::load_with(id, named, self.seed, self.verify, layers)?
-        };
-        self.require_named(weights.spec())?;
-        let prompt = model::prompt(weights.spec(), self.prompt, self.seed)?;
-        require_room(weights.spec(), prompt.ids.len(), tokens)?;
-        Ok((weights, prompt))
+    /// The weights of a source.
+    fn read(&self, source: &Source) -> Result<Checkpoint> {
+        source.load(self.seed, self.verify)
     }
 
     /// Refuses weights of another model than the one named.

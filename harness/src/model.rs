@@ -1,7 +1,7 @@
 //! The model of a command: its weights and its prompt.
 
 use crate::env;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use kernels::{ModelSpec, models};
 use reference::{
@@ -117,46 +117,109 @@ fn with_bar(fetch: impl FnOnce(&mut Bar) -> Result<PathBuf, fetch::FetchError>) 
     Ok(path?)
 }
 
-/// Loads the weights that a command asks for: `None` those of [`published`] where
-/// they can be had and synthetic ones otherwise, `gguf`, `synthetic`, or a path.
-/// Shards are hashed once.
+/// The weights that a command asks for, found and not yet read.
+#[derive(Debug)]
+pub struct Source {
+    /// The model, or its first layers, in the formats of its weights.
+    pub spec: ModelSpec,
+    layers: Option<usize>,
+    /// The file or folder; none of synthetic weights.
+    path: Option<PathBuf>,
+}
+
+impl Source {
+    /// `None` finds the weights of [`published`] where they can be had and synthetic ones
+    /// otherwise; else `gguf`, `synthetic`, or a path. `layers` takes the model's first ones.
+    ///
+    /// # Errors
+    /// When what was named cannot be had, or is no checkpoint.
+    pub fn find(model: &str, weights: Option<&str>, layers: Option<usize>) -> Result<Self> {
+        let published = match weights {
+            Some("synthetic") => None,
+            Some("gguf") => Some(published(model, weights)?),
+            Some(path) => return Self::at(path.into(), layers),
+            None => match published(model, None) {
+                Ok(path) => Some(path),
+                Err(error) => {
+                    let id = models::find(model)?.id;
+                    eprintln!("note: {id}: real weights cannot be had: {error:#}");
+                    None
+                }
+            },
+        };
+        match published {
+            Some(path) => Self::published(model, path, layers),
+            None => Ok(Self {
+                spec: first_layers(models::find(model)?, layers)?,
+                layers,
+                path: None,
+            }),
+        }
+    }
+
+    /// Those of a GGUF file or a checkpoint folder, of which headers or configuration are
+    /// read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn at(path: PathBuf, layers: Option<usize>) -> Result<Self> {
+        let spec = if path.is_dir() {
+            folder::require_weights(&path)?;
+            folder::describe(&path)?
+        } else if path.is_file() {
+            gguf::Model::new(&gguf::Gguf::open(&path)?)?.stored_spec()?
+        } else {
+            return Err(nothing_at(&path));
+        };
+        Ok(Self {
+            spec: first_layers(spec, layers)?,
+            layers,
+            path: Some(path),
+        })
+    }
+
+    /// The same of [`published`] weights, which must be those of the model.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn published(model: &str, path: PathBuf, layers: Option<usize>) -> Result<Self> {
+        let shown = path.display().to_string();
+        let found = Self::at(path, layers)?;
+        let expected = models::find(model)?.id;
+        if found.spec.id != expected {
+            bail!(
+                "{shown}: expected the weights of {expected}, found those of {}; run them with \
+                 --weights {shown}",
+                found.spec.id
+            );
+        }
+        Ok(found)
+    }
+
+    /// Reads the weights, shards hashed as often as `verify` says; synthetic ones follow
+    /// from `seed`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn load(&self, seed: u64, verify: Verify) -> Result<Checkpoint> {
+        let loaded = match &self.path {
+            Some(path) => open(path, verify)?,
+            None => synthetic(&self.spec, seed)?,
+        };
+        match self.layers {
+            None => Ok(loaded),
+            Some(layers) => loaded.truncated(layers).with_context(|| of_option(layers)),
+        }
+    }
+}
+
+/// Loads the weights that a command asks for, as [`Source::find`] finds them. Shards are
+/// hashed once.
 ///
 /// # Errors
 /// When what was named cannot be had or loaded.
 pub fn load(model: &str, weights: Option<&str>, seed: u64) -> Result<Checkpoint> {
-    load_with(model, weights, seed, Verify::Once, None)
-}
-
-/// The same, shards hashed as often as `verify` says, and of the model its first
-/// `layers` layers where that is said.
-///
-/// # Errors
-/// When what was named cannot be had or loaded.
-pub fn load_with(
-    model: &str,
-    weights: Option<&str>,
-    seed: u64,
-    verify: Verify,
-    layers: Option<usize>,
-) -> Result<Checkpoint> {
-    let find = || -> Result<ModelSpec> {
-        let spec = models::find(model)?;
-        first_layers(spec, layers)
-    };
-    let loaded: Checkpoint = match weights {
-        None | Some("gguf") => match published(model, weights) {
-            Ok(path) => open_published(model, &path, verify)?,
-            Err(error) if weights.is_some() => return Err(error),
-            Err(error) => {
-                let spec = find()?;
-                eprintln!("note: {}: real weights cannot be had: {error:#}", spec.id);
-                synthetic(&spec, seed)?
-            }
-        },
-        Some("synthetic") => synthetic(&find()?, seed)?,
-        Some(path) => open(Path::new(path), verify)?,
-    };
-    of_layers(loaded, layers)
+    Source::find(model, weights, None)?.load(seed, Verify::Once)
 }
 
 /// A model, or its first layers where that is said.
@@ -167,17 +230,6 @@ pub fn first_layers(spec: ModelSpec, layers: Option<usize>) -> Result<ModelSpec>
     match layers {
         None => Ok(spec),
         Some(layers) => spec.truncated(layers).with_context(|| of_option(layers)),
-    }
-}
-
-/// The same of a checkpoint.
-///
-/// # Errors
-/// When it has not so many.
-pub fn of_layers(weights: Checkpoint, layers: Option<usize>) -> Result<Checkpoint> {
-    match layers {
-        None => Ok(weights),
-        Some(layers) => weights.truncated(layers).with_context(|| of_option(layers)),
     }
 }
 
@@ -201,29 +253,16 @@ pub fn open(path: &Path, verify: Verify) -> Result<Checkpoint> {
     } else if path.is_file() {
         Ok(gguf::load(path, &silent)?)
     } else {
-        bail!(
-            "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF \
-             file or the folder of an MLC or MLX checkpoint",
-            path.display()
-        )
+        Err(nothing_at(path))
     }
 }
 
-/// The same of [`published`] weights, which must be those of the model.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn open_published(model: &str, path: &Path, verify: Verify) -> Result<Checkpoint> {
-    let weights = open(path, verify)?;
-    let (expected, found) = (models::find(model)?.id, &weights.spec().id);
-    if *found != expected {
-        let path = path.display();
-        bail!(
-            "{path}: expected the weights of {expected}, found those of {found}; run them with \
-             --weights {path}"
-        );
-    }
-    Ok(weights)
+fn nothing_at(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "--weights {}: no such file or folder; expected `gguf`, `synthetic`, a GGUF file or the \
+         folder of an MLC or MLX checkpoint",
+        path.display()
+    )
 }
 
 /// The model of an id or published name, or the one that a configuration describes: a

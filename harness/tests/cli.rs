@@ -61,6 +61,15 @@ fn bad_input_is_explained_with_status_2() {
         ("synth --layers 31 --out no", "it has 30"),
         ("check --weights synthetic --layers 31", "it has 30"),
         ("bench --weights synthetic --layers 0", "it has 30"),
+        ("bench --weights synthetic --prompt 99999", "--prompt 99999"),
+        (
+            "generate --prompt x --weights none",
+            "no such file or folder",
+        ),
+        (
+            "generate --prompt x --weights .",
+            "no checkpoint: it has neither",
+        ),
         ("bench --tokens 0", "--tokens"),
         ("bench --kernels --tokens 3", "--tokens"),
         ("bench --role rope", "--kernels"),
@@ -166,10 +175,16 @@ fn bad_input_is_explained_with_status_2() {
             "convert none.gguf not.gguf/out",
             "not.gguf/out: output folder: expected a folder",
         ),
-        ("synth --layers 1 --out .", "the folder exists and is not empty"),
+        (
+            "synth --layers 1 --out .",
+            "the folder exists and is not empty",
+        ),
         ("convert not.gguf out", "no GGUF file: expected a file that"),
         ("inspect not.gguf", "found \"GGML\"; name a GGUF file"),
-        ("inspect none", "found nothing of this name; name a GGUF file"),
+        (
+            "inspect none",
+            "found nothing of this name; name a GGUF file",
+        ),
         ("inspect .", "name the folder that has one, or a GGUF file"),
         ("synth --model none.json --out no", "no such file or folder"),
         ("ppl --text none.txt", "expected a text file in UTF-8"),
@@ -196,6 +211,18 @@ fn bad_input_is_explained_with_status_2() {
     }
     let left = std::fs::read_dir(&folder).expect("folder").count();
     assert_eq!(left, 1, "refused commands leave nothing behind");
+}
+
+/// The weights need not be whole for it: a header tells what a token dispatches.
+#[test]
+fn a_kernel_that_no_token_dispatches_is_refused() {
+    let folder = folder("no_site");
+    let args = "bench --kernels --weights synthetic --variant rope";
+    let args: Vec<&str> = args.split(' ').collect();
+    let (output, errors) = run(&mut zerotvm(&folder, &args));
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let expected = "nothing to time: the sites are embed (embedding";
+    assert!(errors.contains(expected), "{errors}");
 }
 
 #[test]

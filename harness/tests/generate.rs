@@ -311,7 +311,9 @@ fn what_cannot_be_generated_is_refused() {
     );
     refused("generate --prompt x --system y", &[], "--chat");
     refused("chat --context 0", &[], "expected 1 to");
+    refused("generate --prompt x --layers 99", &[], "expected 1 to");
     refused("ppl --window 1", &[], "--window 1");
+    refused("ppl --window 0", &[], "expected 2 to");
     refused("ppl --tokens 100", &[], "100 tokens are no window of 256");
     refused("ppl --text nowhere.txt", &[], "nowhere.txt");
     std::fs::remove_file(dir.path().join("tokenizer_config.json")).expect("removed");

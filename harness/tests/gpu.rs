@@ -320,7 +320,7 @@ fn a_rotation_writes_what_the_plan_writes() {
         engine.set_tokens(&[1, 2, 3]);
         engine.run(&chunk, 0).expect("it runs");
         let sites_of = |program: &Program| {
-            let sites = kernel_times::sites(&engine, &program.plan, &Filter::default());
+            let sites = kernel_times::sites(weights.spec(), &program.plan, &Filter::default());
             let sites = sites.expect("sites");
             let dispatches: usize = sites.iter().map(|site| site.dispatches_per_token).sum();
             let planned = program.plan.dispatches_per_token() as usize;

@@ -167,7 +167,7 @@ impl<'p> Placed<'p> {
                 site: Some(site.name.clone()),
                 ..Filter::default()
             };
-            let found = sites(engine, &arm.decode.plan, &filter)?;
+            let found = sites(engine.weights.spec(), &arm.decode.plan, &filter)?;
             let of_name = found.into_iter().find(|found| found.site == site.name);
             let found = of_name.with_context(|| format!("no dispatch at {}", site.name))?;
             let rotation = engine.rotation(arm, &arm.decode, found.indices(), turn)?;

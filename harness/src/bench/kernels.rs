@@ -13,7 +13,8 @@ use crate::{
 use anyhow::{Context as _, Result, bail, ensure};
 use criterion::{Criterion, SamplingMode};
 use kernels::{
-    Plan, Role, Variant,
+    ModelSpec, Plan, Role, Variant,
+    models::Shape,
     plan::{Buffer, Part},
 };
 use results::sheet::{self, KernelTime};
@@ -154,7 +155,7 @@ pub struct Interval {
 ///
 /// # Errors
 /// When it takes none: lists what there is.
-pub fn sites(engine: &Engine<'_>, plan: &Plan, filter: &Filter) -> Result<Vec<Site>> {
+pub fn sites(spec: &ModelSpec, plan: &Plan, filter: &Filter) -> Result<Vec<Site>> {
     let mut sites: Vec<Site> = Vec::new();
     for (index, dispatch) in plan.dispatches.iter().enumerate() {
         let same = |site: &&mut Site| {
@@ -170,14 +171,14 @@ pub fn sites(engine: &Engine<'_>, plan: &Plan, filter: &Filter) -> Result<Vec<Si
         }
         let matrix = dispatch.buffers.iter().find_map(|&buffer| match buffer {
             Buffer::Param {
-                layer,
                 tensor,
                 part: Part::Words,
                 rows,
-            } => {
-                let w = engine.weights.matrix(layer, tensor);
-                Some((rows.map_or(w.rows, |rows| rows.count), w.k))
-            }
+                ..
+            } => match spec.shape(tensor) {
+                Shape::Matrix { rows: all, k } => Some((rows.map_or(all, |rows| rows.count), k)),
+                Shape::Vector { .. } | Shape::Floats { .. } => None,
+            },
             Buffer::Param { .. }
             | Buffer::Activation(_)
             | Buffer::KvPages { .. }

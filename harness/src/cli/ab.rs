@@ -369,12 +369,10 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let (subject, arms) = args.compared(&gpu)?;
-    // A file says itself in what formats its weights are.
-    if args.model.has_registered_formats() {
-        ab::require_difference(&models::find(args.model.id())?, &gpu.features, &arms)?;
-    }
+    let (source, prompt) = args.model.source(args.tokens)?;
+    ab::require_difference(&source.spec, &gpu.features, &arms)?;
     let publish = args.publishing(&gpu)?;
-    let (weights, prompt) = args.model.load(args.tokens)?;
+    let weights = args.model.read(&source)?;
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
     interrupt::listen();

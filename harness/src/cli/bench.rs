@@ -21,7 +21,7 @@ use crate::{
     progress::{phase, spinner},
     roof::{self, Roof},
 };
-use ::kernels::Settings;
+use ::kernels::{Plan, Settings};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use results::{journal::AbRun, record::Status, tokens::TokenTimes};
@@ -92,9 +92,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     let [data_dir, reports_dir] = ab::folders()?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
-    args.model.require_plan(&settings, &gpu.features)?;
     let tokens = args.tokens as usize;
-    let (weights, prompt) = args.model.load(tokens.max(check::STEPS))?;
+    let (source, prompt) = args.model.source(tokens.max(check::STEPS))?;
+    Plan::require(&source.spec, &settings, &gpu.features)?;
+    let weights = args.model.read(&source)?;
     let bar = spinner();
     // Before the model takes the memory.
     let roof = roof::measure(&gpu, |what| phase(&bar, what))?;

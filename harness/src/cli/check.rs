@@ -14,7 +14,7 @@ use crate::{
     golden,
     progress::{phase, spinner},
 };
-use ::kernels::{Settings, Variant, flag::Choices, models, variants::VARIANTS};
+use ::kernels::{Plan, Settings, Variant, flag::Choices, models, variants::VARIANTS};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -173,8 +173,9 @@ impl<'g> Answer<'g> {
     }
 
     fn model(&mut self, args: &CheckArgs, settings: &Settings) -> Result<()> {
-        args.model.require_plan(settings, &self.gpu.features)?;
-        let (weights, prompt) = args.model.load(args.tokens)?;
+        let (source, prompt) = args.model.source(args.tokens)?;
+        Plan::require(&source.spec, settings, &self.gpu.features)?;
+        let weights = args.model.read(&source)?;
         let context = prompt.ids.len() + args.tokens + 1;
         let mut engine = Engine::new(self.gpu, &weights, context, None)?;
         let arm = engine.arm(settings)?;

@@ -1,6 +1,9 @@
 //! `ppl`: what a setting costs in quality, over a text.
 
-use super::{answer, choices, text::TextModelArgs};
+use super::{
+    answer, choices,
+    text::{TextModelArgs, read},
+};
 use crate::{
     device::Gpu,
     engine::Engine,
@@ -71,8 +74,8 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
             (name.to_string_lossy().into_owned(), read)
         }
     };
-    let (weights, tokenizer) = args.model.load()?;
-    let spec = weights.spec();
+    let (source, tokenizer) = args.model.source()?;
+    let spec = &source.spec;
     if args.window < 2 || args.window > spec.max_context() {
         let most = spec.max_context();
         bail!(
@@ -97,6 +100,10 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
         }
         settings.push(with);
     }
+    settings
+        .iter()
+        .try_for_each(|settings| Plan::require(spec, settings, &gpu.features))?;
+    let weights = read(&source)?;
     let mut engine = Engine::new(&gpu, &weights, args.window, None)?;
     let arms = settings.iter().map(|settings| engine.arm(settings));
     let arms = arms.collect::<Result<Vec<_>>>()?;

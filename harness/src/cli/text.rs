@@ -5,11 +5,12 @@ use crate::{
     device::Gpu,
     engine::{Arm, Engine},
     generate::{self, Chat, Reply, StopReason},
-    interrupt, model,
+    interrupt,
+    model::Source,
     text::{self, Message, Text},
 };
 use ::kernels::{
-    Settings,
+    Plan, Settings,
     models::{self, DEFAULT_MODEL},
     sampling::{Draw, Sampling},
 };
@@ -46,28 +47,32 @@ pub(super) struct TextModelArgs {
 }
 
 impl TextModelArgs {
-    /// The weights and what reads and writes their text.
-    pub(super) fn load(&self) -> Result<(Checkpoint, Text)> {
+    /// Where the weights are, and what reads and writes their text: the tokenizer beside
+    /// them, since another is of other weights.
+    pub(super) fn source(&self) -> Result<(Source, Text)> {
         let id = self.model.as_deref().unwrap_or(DEFAULT_MODEL);
         models::find(id)?;
-        let named = self.weights.as_deref();
-        let source = text::source(id, named)?;
-        let text = Text::open(&source)?;
-        // The tokenizer's own weights: others would have another.
-        let weights = match named {
-            None | Some("gguf") => model::open_published(id, &source, Verify::Once)?,
-            Some(_) => model::open(&source, Verify::Once)?,
+        let (named, layers) = (self.weights.as_deref(), self.layers.layers);
+        let path = text::source(id, named)?;
+        let source = match named {
+            None | Some("gguf") => Source::published(id, path.clone(), layers)?,
+            Some(_) => Source::at(path.clone(), layers)?,
         };
         if let Some(model) = &self.model
-            && models::find(model)?.id != weights.spec().id
+            && models::find(model)?.id != source.spec.id
         {
             bail!(
                 "--model {model}: the weights are those of {}; leave --model out",
-                weights.spec().id
+                source.spec.id
             );
         }
-        Ok((model::of_layers(weights, self.layers.layers)?, text))
+        Ok((source, Text::open(&path)?))
     }
+}
+
+/// The weights of a source of [`TextModelArgs::source`], which are never synthetic.
+pub(super) fn read(source: &Source) -> Result<Checkpoint> {
+    source.load(0, Verify::Once)
 }
 
 /// How the next token is chosen.
@@ -177,8 +182,8 @@ pub(super) fn run_generate(args: &GenerateArgs) -> Result<u8> {
     if args.tokens == 0 {
         bail!("--tokens 0: expected at least one");
     }
-    let (weights, text) = args.model.load()?;
-    let spec = weights.spec();
+    let (source, text) = args.model.source()?;
+    let spec = &source.spec;
     let prompt = if args.chat {
         Chat::new(args.system.as_deref()).ask(&text, &args.prompt)?
     } else {
@@ -188,6 +193,8 @@ pub(super) fn run_generate(args: &GenerateArgs) -> Result<u8> {
     text.require_within(&prompt, spec.vocab_size)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?.with_sampling(sampling);
+    Plan::require(spec, &settings, &gpu.features)?;
+    let weights = read(&source)?;
     let context = prompt
         .len()
         .saturating_add(args.tokens)
@@ -307,8 +314,8 @@ pub(super) fn run_chat(args: &ChatArgs) -> Result<u8> {
     if args.tokens == 0 {
         bail!("--tokens 0: expected at least one");
     }
-    let (weights, text) = args.model.load()?;
-    let spec = weights.spec();
+    let (source, text) = args.model.source()?;
+    let spec = &source.spec;
     // Without a template this is where it is said.
     text.chat(&[Message::user("")])?;
     let most = spec.max_context();
@@ -321,6 +328,8 @@ pub(super) fn run_chat(args: &ChatArgs) -> Result<u8> {
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?.with_sampling(sampling);
+    Plan::require(spec, &settings, &gpu.features)?;
+    let weights = read(&source)?;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
     interrupt::listen();

@@ -120,7 +120,10 @@ pub(in crate::cli) fn weights(
     shape: Option<ModelSpec>,
 ) -> Result<(Checkpoint, model::Prompt)> {
     match shape {
-        None => args.load(1),
+        None => {
+            let (source, prompt) = args.source(1)?;
+            Ok((args.read(&source)?, prompt))
+        }
         Some(spec) => {
             let prompt = model::prompt(&spec, Some(4), args.seed)?;
             Ok((synth::checkpoint(&spec, args.seed)?, prompt))

@@ -8,7 +8,7 @@ use crate::{
     device::Gpu,
     interrupt,
 };
-use ::kernels::{Flag, Value, models};
+use ::kernels::{Flag, Value};
 use anyhow::{Context as _, Result};
 use results::{journal::AbRun, record::Candidate, stats, summary::Analysis};
 use serde_json::json;
@@ -96,13 +96,12 @@ fn screened(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Result<Vec<
         let arms = ab::arms(&change, &with, &gpu.features)?;
         pairs.push((Subject::of(&change), arms));
     }
-    if args.model.has_registered_formats() {
-        let baseline = pairs.iter().take(1).flat_map(|(_, arms)| &arms[..1]);
-        let arms = baseline.chain(pairs.iter().map(|(_, arms)| &arms[1]));
-        let arms: Vec<ArmSettings> = arms.cloned().collect();
-        ab::require_difference(&models::find(args.model.id())?, &gpu.features, &arms)?;
-    }
-    let (weights, prompt) = args.model.load(args.tokens)?;
+    let baseline = pairs.iter().take(1).flat_map(|(_, arms)| &arms[..1]);
+    let arms = baseline.chain(pairs.iter().map(|(_, arms)| &arms[1]));
+    let arms: Vec<ArmSettings> = arms.cloned().collect();
+    let (source, prompt) = args.model.source(args.tokens)?;
+    ab::require_difference(&source.spec, &gpu.features, &arms)?;
+    let weights = args.model.read(&source)?;
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
     let [data_dir, reports_dir] = ab::folders()?;

@@ -19,8 +19,8 @@ use crate::{
     roof,
     timer::Timer,
 };
-use ::kernels::Settings;
-use anyhow::{Context as _, Result, bail};
+use ::kernels::{Phase, Plan, Settings, plan::chunks};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use results::{shard::Shard, sheet};
 use serde_json::{Value, json};
@@ -184,8 +184,28 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let choices = choices(&args.flags)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
     let settings = Settings::resolve(&gpu.features, &choices)?;
-    args.model.require_plan(&settings, &gpu.features)?;
-    let (weights, prompt) = args.model.load(check::STEPS)?;
+    let (source, prompt) = args.model.source(check::STEPS)?;
+    Plan::require(&source.spec, &settings, &gpu.features)?;
+    let chunk = args
+        .kernels
+        .chunk
+        .then(|| chunks(0..prompt.ids.len(), settings.most_of_chunk()).last());
+    let chunk = chunk.flatten();
+    let phase_of = match &chunk {
+        None => Phase::Decode,
+        Some(chunk) => Phase::Prefill {
+            tokens: chunk.len(),
+            head: true,
+        },
+    };
+    let plan = Plan::build(&source.spec, &settings, &gpu.features, phase_of)?;
+    let all = kernels::sites(&source.spec, &plan, &args.kernels.filter()?)?;
+    let (shard, count) = (args.kernels.shard.unwrap_or(Shard::WHOLE), all.len());
+    let sites = shard.take(all);
+    if sites.is_empty() {
+        bail!("--shard {shard}: there are {count} sites, and this part has none; use fewer parts");
+    }
+    let weights = args.model.read(&source)?;
     let bar = spinner();
     let roof = roof::measure(&gpu, |what| phase(&bar, what))?;
     phase(&bar, "testing the timestamps");
@@ -194,10 +214,6 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let context = prompt.ids.len() + check::STEPS + 1;
     let mut engine = Engine::new(&gpu, &weights, context, None)?;
     let arm = engine.arm(&settings)?;
-    let chunk = args
-        .kernels
-        .chunk
-        .then(|| arm.prefill.last_chunk(prompt.ids.len()));
     let in_chunk;
     let program = match &chunk {
         Some(chunk) => {
@@ -206,12 +222,10 @@ fn measured(args: &BenchArgs) -> Result<Value> {
         }
         None => &arm.decode,
     };
-    let all = kernels::sites(&engine, &program.plan, &args.kernels.filter()?)?;
-    let (shard, count) = (args.kernels.shard.unwrap_or(Shard::WHOLE), all.len());
-    let sites = shard.take(all);
-    if sites.is_empty() {
-        bail!("--shard {shard}: there are {count} sites, and this part has none; use fewer parts");
-    }
+    ensure!(
+        program.plan == plan,
+        "the weights have another plan than their headers"
+    );
     phase(&bar, "comparing with the reference");
     let checks = check::model(&engine, &arm, &prompt.ids, check::STEPS)?;
     bar.finish_and_clear();
