@@ -292,12 +292,20 @@ fn what_is_no_tokenizer_is_refused() {
             ("tokenizer.json", bytes_tokenizer()),
             ("tokenizer_config.json", config),
         ],
-        "the chat template",
+        "tokenizer_config.json: the chat template: ",
     );
     let dir = folder(&[("tokenizer.json", bytes_tokenizer())]);
     let text = Text::open(dir.path()).expect("a tokenizer");
     let error = text.chat(&[Message::user("a")]).expect_err("no template");
     assert!(error.to_string().contains("leave --chat out"), "{error}");
+    let refusing = "{{ raise_exception('no user') }}";
+    std::fs::write(dir.path().join("chat_template.jinja"), refusing).expect("written");
+    let text = Text::open(dir.path()).expect("its own syntax is right");
+    let error = text.chat(&[Message::user("a")]).expect_err("refused");
+    let error = format!("{error:#}");
+    let place = "chat_template.jinja: the chat template: ";
+    assert!(error.contains(place), "{error}");
+    assert!(error.contains("no user"), "{error}");
 }
 
 /// A GGUF of metadata alone.

@@ -48,7 +48,15 @@ struct Config {
     eos_token: Option<String>,
     /// Ids that end generation.
     eos_ids: Vec<u32>,
-    template: Option<String>,
+    template: Option<TemplateText>,
+}
+
+/// A chat template as it is stored.
+#[derive(Debug)]
+struct TemplateText {
+    /// The file, with the key in it where it has others.
+    source: String,
+    text: String,
 }
 
 impl Config {
@@ -66,11 +74,15 @@ impl Config {
         }
         let key = "tokenizer.chat_template";
         let template = gguf.metadata().get(key).map(|_| gguf.string(key));
+        let template = template.transpose()?.map(|text| TemplateText {
+            source: format!("{}: metadata {key}", gguf.file()),
+            text: text.to_owned(),
+        });
         Ok(Self {
             bos_token: token("bos_token_id")?,
             eos_token: token("eos_token_id")?,
             eos_ids,
-            template: template.transpose()?.map(str::to_owned),
+            template,
         })
     }
 }
@@ -89,7 +101,7 @@ pub fn files_of_gguf(gguf: &Gguf, path: &Path) -> Result<Vec<Beside>> {
     let texts = [
         ("bos_token", config.bos_token),
         ("eos_token", config.eos_token),
-        ("chat_template", config.template),
+        ("chat_template", config.template.map(|found| found.text)),
     ];
     for (key, text) in texts {
         if let Some(text) = text {
@@ -139,10 +151,16 @@ impl Text {
             )
         })?;
         let mut config = Config::default();
-        if let Some(found) = read_json(&dir.join("tokenizer_config.json"))? {
+        let beside = dir.join("tokenizer_config.json");
+        if let Some(found) = read_json(&beside)? {
             config.bos_token = special(&found["bos_token"]);
             config.eos_token = special(&found["eos_token"]);
-            config.template = chat_template(&found["chat_template"]);
+            let text = chat_template(&found["chat_template"]);
+            let source = || beside.display().to_string();
+            config.template = text.map(|text| TemplateText {
+                source: source(),
+                text,
+            });
         }
         if let Some(found) = read_json(&dir.join("generation_config.json"))? {
             let ids = &found["eos_token_id"];
@@ -152,11 +170,11 @@ impl Text {
             let ids = ids.iter().filter_map(Value::as_u64);
             config.eos_ids = ids.filter_map(|id| u32::try_from(id).ok()).collect();
         }
-        if let Some(text) = read(&dir.join("chat_template.jinja"))? {
-            config.template = Some(
-                String::from_utf8(text)
-                    .map_err(|_| anyhow!("{}: chat_template.jinja is not UTF-8", dir.display()))?,
-            );
+        let alone = dir.join("chat_template.jinja");
+        if let Some(text) = read(&alone)? {
+            let source = alone.display().to_string();
+            let text = String::from_utf8(text).map_err(|_| anyhow!("{source}: not UTF-8"))?;
+            config.template = Some(TemplateText { source, text });
         }
         Self::new(&file, &bytes, config)
     }
@@ -176,10 +194,10 @@ impl Text {
         let tokenizer = Tokenizer::from_bytes(tokenizer)
             .map_err(|error| anyhow!("{shown}: no tokenizer that can be read: {error}"))?;
         let pieces = Pieces::of(&tokenizer).with_context(|| shown.to_string())?;
-        let template = config.template.map(|text| {
-            let [bos, eos] = [&config.bos_token, &config.eos_token]
-                .map(|token| token.as_deref().unwrap_or_default());
-            Template::new(&text, bos, eos).with_context(|| shown.to_string())
+        let template = config.template.map(|TemplateText { source, text }| {
+            let tokens = [&config.bos_token, &config.eos_token];
+            let tokens = tokens.map(|token| token.as_deref().unwrap_or_default());
+            Template::new(&source, &text, tokens)
         });
         let template = template.transpose()?;
         let mut stops: BTreeSet<u32> = config.eos_ids.into_iter().collect();

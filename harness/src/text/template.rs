@@ -54,17 +54,19 @@ const NAME: &str = "chat_template";
 #[derive(Debug)]
 pub struct Template {
     environment: Environment<'static>,
+    /// The file that it stands in, for errors.
+    source: String,
     bos_token: String,
     eos_token: String,
 }
 
 impl Template {
-    /// Compiles a template; the tokens are what it knows by `bos_token` and
-    /// `eos_token`.
+    /// Compiles a template of `source`, a file; the tokens are what it knows by
+    /// `bos_token` and `eos_token`.
     ///
     /// # Errors
-    /// Where its text is wrong, and how.
-    pub fn new(text: &str, bos_token: &str, eos_token: &str) -> Result<Self> {
+    /// In which file and where its text is wrong, and how.
+    pub fn new(source: &str, text: &str, [bos_token, eos_token]: [&str; 2]) -> Result<Self> {
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -74,9 +76,10 @@ impl Template {
         environment.add_filter("tojson", to_json);
         environment
             .add_template_owned(NAME, text.to_owned())
-            .context("the chat template")?;
+            .with_context(|| of(source))?;
         Ok(Self {
             environment,
+            source: source.to_owned(),
             bos_token: bos_token.to_owned(),
             eos_token: eos_token.to_owned(),
         })
@@ -96,8 +99,12 @@ impl Template {
             tools => Value::from(()),
             documents => Value::from(()),
         });
-        text.context("the chat template")
+        text.with_context(|| of(&self.source))
     }
+}
+
+fn of(source: &str) -> String {
+    format!("{source}: the chat template")
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {
@@ -165,7 +172,7 @@ mod tests {
     use super::*;
 
     fn render(text: &str, messages: &[Message]) -> Result<String> {
-        Template::new(text, "<s>", "</s>")?.render(messages, true)
+        Template::new("a.jinja", text, ["<s>", "</s>"])?.render(messages, true)
     }
 
     #[test]
@@ -209,8 +216,10 @@ mod tests {
         let text = "{{ raise_exception('roles must alternate') }}";
         let error = format!("{:#}", render(text, &[]).expect_err("refused"));
         assert!(error.contains("roles must alternate"), "{error}");
+        assert!(error.starts_with("a.jinja: the chat template"), "{error}");
         let error = format!("{:#}", render("{% for %}", &[]).expect_err("wrong"));
         assert!(error.contains("chat_template:1"), "{error}");
+        assert!(error.starts_with("a.jinja: the chat template"), "{error}");
         let text = "{% if strftime_now is defined %}now{% else %}26 Jul 2024{% endif %}";
         let found = render(text, &[]).expect("a template");
         assert_eq!(found, "26 Jul 2024", "the same on any day");
