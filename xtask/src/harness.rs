@@ -10,6 +10,11 @@ use crate::commands::{self, HarnessCommand};
 use crate::process::{self, Failure, note};
 use crate::{json, setup};
 
+/// What a user types in front of a command. On Unix the harness is called by this name, so
+/// that its help and its errors have it.
+#[cfg(unix)]
+const TYPED: &str = "cargo xtask";
+
 /// The name of the harness's executable.
 pub const EXECUTABLE: &str = "zerotvm";
 
@@ -82,6 +87,8 @@ impl Harness {
     #[must_use]
     pub fn command(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(&self.executable);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::arg0(&mut command, TYPED);
         command.args(args);
         command
     }
