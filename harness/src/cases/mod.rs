@@ -63,8 +63,9 @@ pub fn of(variant: Variant) -> impl Iterator<Item = Case> {
 pub fn find(id: &str) -> Result<Case> {
     all().find(|case| case.id() == id).ok_or_else(|| {
         let ids: Vec<String> = all().map(|case| case.id()).collect();
-        let known = suggest::known(id, ids.iter().map(String::as_str));
-        anyhow!("unknown case `{id}`; expected ROLE/VARIANT/PROPERTY, {known}")
+        let all = "`cargo xtask kernels list` lists the variants";
+        let known = suggest::nearest_known(id, ids.iter().map(String::as_str), all);
+        anyhow!("unknown case `{id}`; expected ROLE/VARIANT/PROPERTY; {known}")
     })
 }
 

@@ -118,7 +118,8 @@ impl Mutant {
 /// An unknown name, or a selection of nothing.
 pub fn select(id: Option<&str>, variant: Option<Variant>) -> Result<Vec<(&'static Mutant, Edit)>> {
     if let Some(id) = id.filter(|id| MUTANTS.iter().all(|mutant| mutant.id != *id)) {
-        let known = suggest::known(id, MUTANTS.iter().map(|mutant| mutant.id));
+        let all = "harness/src/mutants/table.rs has all";
+        let known = suggest::nearest_known(id, MUTANTS.iter().map(|mutant| mutant.id), all);
         bail!("unknown mutant `{id}`; {known}");
     }
     let named = MUTANTS

@@ -678,7 +678,11 @@ impl FromStr for Variant {
                 let ids: Vec<String> = VARIANTS.iter().map(Variant::id).collect();
                 UnknownVariant {
                     id: id.to_owned(),
-                    known: suggest::known(id, ids.iter().map(String::as_str)),
+                    known: suggest::nearest_known(
+                        id,
+                        ids.iter().map(String::as_str),
+                        "`cargo xtask kernels list` lists all",
+                    ),
                 }
             })
     }
