@@ -333,6 +333,12 @@ fn answer(json: bool, document: &impl Serialize, text: &str) -> Result<()> {
     }
 }
 
+/// So many of a thing.
+fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
 fn choices(flags: &[String]) -> Result<Choices> {
     let mut choices = Choices::new();
     for flag in flags {

@@ -37,6 +37,7 @@ fn run(command: &mut Command) -> (Output, String) {
 fn bad_input_is_explained_with_status_2() {
     let folder = folder("bad_input");
     std::fs::write(folder.join("not.gguf"), "GGML").expect("written");
+    std::fs::write(folder.join("own.toml"), "rank = 1").expect("written");
     let cases: &[(&str, &str)] = &[
         ("plam", "'plan'"),
         ("plan --modle phi3-mini", "'--model'"),
@@ -141,6 +142,8 @@ fn bad_input_is_explained_with_status_2() {
             "--resume 2026-01-01-splitk",
         ),
         ("bench --wgsl none.wgsl --role rope", "none.wgsl"),
+        ("bench --wgsl own.wgsl", "own.toml is read with own.wgsl"),
+        ("bench --wgsl own.wgsl", "unknown field `rank`"),
         ("ab", "--kernel ROLE (two forms"),
         ("check --tokens 0", "--tokens 0"),
         ("generate --prompt x --seed -1", "'-1' for '--seed"),
@@ -210,7 +213,7 @@ fn bad_input_is_explained_with_status_2() {
         }
     }
     let left = std::fs::read_dir(&folder).expect("folder").count();
-    assert_eq!(left, 1, "refused commands leave nothing behind");
+    assert_eq!(left, 2, "refused commands leave nothing behind");
 }
 
 /// The weights need not be whole for it: a header tells what a token dispatches.

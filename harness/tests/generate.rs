@@ -314,7 +314,10 @@ fn what_cannot_be_generated_is_refused() {
     refused("generate --prompt x --layers 99", &[], "expected 1 to");
     refused("ppl --window 1", &[], "--window 1");
     refused("ppl --window 0", &[], "expected 2 to");
-    refused("ppl --tokens 100", &[], "100 tokens are no window of 256");
+    refused("ppl --tokens 100", &[], "--tokens 100: no window of 256");
+    std::fs::write(dir.path().join("empty.txt"), "").expect("written");
+    let empty = dir.path().join("empty.txt").display().to_string();
+    refused("ppl", &["--text", &empty], "the text is empty");
     refused("ppl --text nowhere.txt", &[], "nowhere.txt");
     std::fs::remove_file(dir.path().join("tokenizer_config.json")).expect("removed");
     refused("generate --chat --prompt x", &[], "no chat template");

@@ -7,7 +7,7 @@ mod wgsl;
 use super::{
     ModelArgs,
     ab::{arguments, command_line},
-    answer, choices,
+    answer, choices, counted,
 };
 use crate::{
     ab,
@@ -186,11 +186,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         None => format!("{:.1} GB/s read", times.read_gb_s),
     };
     let mut text = format!(
-        "{title} on {}: {:.1} tok/s decoding {tokens} tokens, {:.2} ms to the first after {} of \
-         {}\n{} dispatches per token; {read}; {} checks \
-         passed; medians of {count}\n",
+        "{title} on {}: {:.1} tok/s decoding {}, {:.2} ms to the first after {} of {}\n{} \
+         dispatches per token; {read}; {} checks passed; medians of {count}\n",
         gpu.info.name,
         times.decode_tok_s,
+        counted(tokens, "token"),
         times.ttft_ms,
         prompt.ids.len(),
         prompt.name,

@@ -4,7 +4,7 @@
 use super::{
     ModelArgs, answer,
     cases::{golden_folder, run_case},
-    choices,
+    choices, counted,
 };
 use crate::{
     cases::{self, Reasoned, VariantCases},
@@ -398,8 +398,8 @@ fn golden_line(check: &golden::Comparison) -> String {
             "worst {:.2e}, {:.2e} of the row's rms; relative rms {:.2e}, limit {:.0e}",
             e.worst_abs, e.worst_rel, e.rel_rms, e.bound
         ),
-        None if check.stage == golden::EXPERTS => format!("{} choices", check.elements),
-        None => format!("{} tokens", check.elements),
+        None if check.stage == golden::EXPERTS => counted(check.elements, "choice"),
+        None => counted(check.elements, "token"),
     };
     let argmax = check.argmax_agrees.map_or("", |agrees| {
         if agrees {

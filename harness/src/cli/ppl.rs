@@ -1,7 +1,7 @@
 //! `ppl`: what a setting costs in quality, over a text.
 
 use super::{
-    answer, choices,
+    answer, choices, counted,
     text::{TextModelArgs, read},
 };
 use crate::{
@@ -45,6 +45,16 @@ pub(super) struct PplArgs {
 
 /// Tokens that are read of a text of `there`.
 fn tokens_read(asked: Option<usize>, window: usize, there: usize) -> Result<usize> {
+    if there == 0 {
+        bail!("--text: the text is empty; name one of at least {window} tokens");
+    }
+    if there < window {
+        bail!(
+            "--window {window}: the text has {}; name a longer one with --text, or a smaller \
+             --window",
+            counted(there, "token")
+        );
+    }
     let tokens = match asked {
         Some(asked) if asked > there => bail!(
             "--tokens {asked}: the text has {there}; name fewer, or a longer text with --text"
@@ -54,8 +64,8 @@ fn tokens_read(asked: Option<usize>, window: usize, there: usize) -> Result<usiz
     };
     if tokens < window {
         bail!(
-            "{tokens} tokens are no window of {window}; the text has {there}: choose more --tokens \
-             or a smaller --window"
+            "--tokens {tokens}: no window of {window}; expected {window} to {there}, or a smaller \
+             --window"
         );
     }
     Ok(tokens)
@@ -136,11 +146,11 @@ pub(super) fn run(args: &PplArgs) -> Result<u8> {
         "measured": measured,
     });
     let mut lines = format!(
-        "{title} on {}\n{name}: {} of {} tokens, {} windows of {}{}\n",
+        "{title} on {}\n{name}: {} of {}, {} of {}{}\n",
         gpu.info.name,
         measured.windows * measured.window,
-        all.len(),
-        measured.windows,
+        counted(all.len(), "token"),
+        counted(measured.windows, "window"),
         measured.window,
         if measured.interrupted {
             ", stopped by Ctrl-C"
@@ -187,7 +197,18 @@ mod tests {
             error.contains("--tokens 99999999: the text has 300"),
             "{error}"
         );
-        let error = tokens_read(Some(0), 256, 300).expect_err("none");
-        assert!(error.to_string().contains("no window of 256"), "{error}");
+        for (asked, there, part) in [
+            (
+                Some(0),
+                300,
+                "--tokens 0: no window of 256; expected 256 to 300",
+            ),
+            (None, 0, "the text is empty"),
+            (None, 1, "the text has 1 token; name a longer one"),
+            (Some(255), 255, "the text has 255 tokens; name a longer one"),
+        ] {
+            let error = tokens_read(asked, 256, there).expect_err(part);
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 }

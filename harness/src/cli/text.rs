@@ -1,6 +1,6 @@
 //! `generate` and `chat`: text in, text out.
 
-use super::{LayersArg, answer, choices};
+use super::{LayersArg, answer, choices, counted};
 use crate::{
     device::Gpu,
     engine::{Arm, Engine},
@@ -258,12 +258,12 @@ fn summary(prompt: &[u32], reply: &Reply, context: usize) -> String {
         StopReason::Interrupted => "; stopped by Ctrl-C",
     };
     format!(
-        "prompt {} tokens, {} prefilled, {} reused; reply {} tokens, first after {:.0} ms{rate}; {} \
-         of {context} positions{ended}",
-        prompt.len(),
+        "prompt {}, {} prefilled, {} reused; reply {}, first after {:.0} ms{rate}; {} of {context} \
+         positions{ended}",
+        counted(prompt.len(), "token"),
         reply.prefilled.tokens,
         reply.prefilled.reused,
-        reply.tokens.len(),
+        counted(reply.tokens.len(), "token"),
         reply.ttft_ns as f64 * 1e-6,
         positions(prompt.len(), reply.tokens.len(), reply.stop_reason),
     )

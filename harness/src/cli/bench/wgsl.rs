@@ -48,7 +48,14 @@ impl Sidecar {
     fn read(file: &Path) -> Result<Self> {
         let path = file.with_extension("toml");
         match fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).with_context(|| path.display().to_string()),
+            Ok(text) => {
+                eprintln!(
+                    "note: {} is read with {}; what is said on the line goes before it",
+                    path.display(),
+                    file.display()
+                );
+                toml::from_str(&text).with_context(|| path.display().to_string())
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| path.display().to_string()),
         }
