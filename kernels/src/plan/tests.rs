@@ -11,11 +11,17 @@ fn registered(model: &str) -> ModelSpec {
     models::find(model).expect("registered")
 }
 
-fn plan_of(spec: &ModelSpec, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
+/// Flags as they are typed.
+fn chosen(choices: &[&str]) -> flag::Choices {
     let mut chosen = flag::Choices::new();
     for choice in choices {
         flag::parse_choice(choice, &mut chosen).expect("a valid choice");
     }
+    chosen
+}
+
+fn plan_of(spec: &ModelSpec, choices: &[&str], features: &Features) -> Result<Plan, PlanError> {
+    let chosen = chosen(choices);
     let settings = Settings::resolve(features, &chosen).expect("no conflict");
     Plan::build(spec, &settings, features, Phase::Decode)
 }
@@ -419,8 +425,7 @@ fn bindings_and_uniforms_match_the_role_tables() {
                 ("qwen3-30b-a3b", "splitk=8"),
             ] {
                 let spec = models::find(model).expect("registered");
-                let mut chosen = flag::Choices::new();
-                flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+                let chosen = chosen(&[choice]);
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");
                 let plan = Plan::build(&spec, &settings, &features, phase).expect("a plan");
                 for dispatch in plan.dispatches {
@@ -530,10 +535,7 @@ fn every_matrix_goes_by_its_own_format() {
 #[test]
 fn a_form_that_is_not_written_for_the_format_says_so() {
     let features = Features::PUBLISHED;
-    let mut chosen = flag::Choices::new();
-    for choice in ["rowwise=1", "texture=1"] {
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-    }
+    let chosen = chosen(&["rowwise=1", "texture=1"]);
     let settings = Settings::resolve(&features, &chosen).expect("no conflict");
     let error = Plan::build(&mixed(), &settings, &features, Phase::Decode)
         .expect_err("textures hold q4f16_1")
@@ -548,10 +550,7 @@ fn a_form_that_is_not_written_for_the_format_says_so() {
 /// Dispatches of layer 0 before attention.
 fn first_labels(choices: &[&str], phase: Phase) -> Vec<String> {
     let spec = models::find("qwen3-4b").expect("registered");
-    let mut chosen = flag::Choices::new();
-    for choice in choices {
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-    }
+    let chosen = chosen(choices);
     let settings = Settings::resolve(&Features::PUBLISHED, &chosen).expect("no conflict");
     let plan = Plan::build(&spec, &settings, &Features::PUBLISHED, phase).expect("a plan");
     let labels = plan.dispatches.into_iter().map(|d| d.label);
@@ -617,10 +616,7 @@ fn gemm_needs_chunks() {
     let spec = models::find("smollm2-135m").expect("registered");
     let features = Features::PUBLISHED;
     let build = |choices: &[&str], tokens| {
-        let mut chosen = flag::Choices::new();
-        for choice in choices {
-            flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-        }
+        let chosen = chosen(choices);
         let settings = Settings::resolve(&features, &chosen).map_err(|e| e.to_string())?;
         let phase = Phase::Prefill { tokens, head: true };
         Plan::build(&spec, &settings, &features, phase).map_err(|e| e.to_string())
@@ -708,8 +704,7 @@ fn no_dispatch_reads_and_writes_one_buffer() {
     for spec in models::registry() {
         for features in [Features::PUBLISHED, cpu] {
             for choice in ["splitk=0", "splitk=8", "fuseqk=0", "fuseprologue=1"] {
-                let mut chosen = flag::Choices::new();
-                flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+                let chosen = chosen(&[choice]);
                 let settings = Settings::resolve(&features, &chosen).expect("no conflict");
                 let prompt = |tokens| Phase::Prefill { tokens, head: true };
                 for phase in [Phase::Decode, prompt(1), prompt(64)] {
@@ -749,8 +744,7 @@ fn require_apart(dispatch: &Dispatch) {
 #[test]
 fn a_chunk_of_a_hybrid_has_the_published_dispatches() {
     let settings = |choice: &str| {
-        let mut chosen = flag::Choices::new();
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+        let chosen = chosen(&[choice]);
         Settings::resolve(&Features::PUBLISHED, &chosen).expect("no conflict")
     };
     let phase = Phase::Prefill {
