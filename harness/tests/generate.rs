@@ -231,9 +231,7 @@ fn drawn_tokens_are_the_references() {
         seed: 11,
     };
     for choices in ["logits=f16", "logits=f32"] {
-        let mut chosen = Choices::new();
-        kernels::flag::parse_choice(choices, &mut chosen).expect("a flag");
-        let settings = Settings::resolve(&gpu.features, &chosen).expect("settings");
+        let settings = support::settings(&gpu, &[choices]);
         let settings = settings.with_sampling(Sampling::new(draw).expect("a draw"));
         let mut engine = Engine::new(&gpu, &weights, 64, None).expect("an engine");
         let arm = engine.arm(&settings).expect("an arm");

@@ -5,7 +5,7 @@
 
 mod support;
 
-use kernels::{Phase, Plan, Settings, Variant, flag};
+use kernels::{Phase, Plan, Variant};
 use serde_json::{Map, Value, json};
 use std::{
     path::Path,
@@ -247,9 +247,7 @@ fn qwen3_mlx_tiny_passes_by_subgroup() {
         return;
     };
     let weights = reference::mlx::read(&dir, &|_, _| {}).expect("it loads");
-    let mut chosen = flag::Choices::new();
-    flag::parse_choice("sg=1", &mut chosen).expect("a valid choice");
-    let settings = Settings::resolve(&gpu.features, &chosen).expect("no conflict");
+    let settings = support::settings(&gpu, &["sg=1"]);
     let plan = Plan::build(weights.spec(), &settings, &gpu.features, Phase::Decode);
     let variants = plan.expect("a plan").variants();
     let read = variants.iter().filter(|v| v.format.is_some());

@@ -16,7 +16,7 @@ use harness::{
     roof,
 };
 use kernels::{
-    Elem, ModelSpec, QuantFormat, Role, Settings, Tensor, Variant, flag,
+    Elem, ModelSpec, QuantFormat, Role, Tensor, Variant,
     kv::Side,
     models::{self, Family},
     variants::Reduce,
@@ -35,7 +35,7 @@ use reference::{
     synth,
 };
 use std::{collections::BTreeSet, path::Path};
-use support::adapter;
+use support::{adapter, settings};
 
 fn llama_tiny() -> Checkpoint {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reference/tests/golden/llama-tiny");
@@ -57,14 +57,6 @@ fn qwen3_synthetic() -> Checkpoint {
     assert_eq!(spec.family, Family::Qwen3, "family");
     assert!(spec.q_dim() > spec.hidden_size, "queries");
     synth::checkpoint(&spec, 1).expect("synthetic weights")
-}
-
-fn settings(gpu: &Gpu, choices: &[&str]) -> Settings {
-    let mut chosen = flag::Choices::new();
-    for choice in choices {
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-    }
-    Settings::resolve(&gpu.features, &chosen).expect("no conflict")
 }
 
 /// Golden logits of prompt `p2` and its greedy tokens, made by another

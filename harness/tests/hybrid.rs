@@ -5,16 +5,15 @@ mod support;
 
 use harness::{
     check,
-    device::Gpu,
     engine::{Arm, Engine, every},
     model,
 };
 use kernels::{
-    Elem, ModelSpec, Settings, flag,
+    Elem, ModelSpec,
     models::{self, Experts, GatedDeltaNet, Mixer},
 };
 use reference::{Checkpoint, folder, synth};
-use support::adapter;
+use support::{adapter, settings};
 
 /// Four seeded layers with heads of few elements.
 fn synthetic(model: &str) -> Checkpoint {
@@ -44,14 +43,6 @@ fn synthetic(model: &str) -> Checkpoint {
         ..whole
     };
     synth::checkpoint(&spec, 5).expect("synthetic weights")
-}
-
-fn settings(gpu: &Gpu, choices: &[&str]) -> Settings {
-    let mut chosen = flag::Choices::new();
-    for choice in choices {
-        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
-    }
-    Settings::resolve(&gpu.features, &chosen).expect("no conflict")
 }
 
 fn prompt(tokens: usize) -> Vec<u32> {

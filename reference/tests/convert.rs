@@ -79,25 +79,15 @@ fn write(dir: &Path, spec: &ModelSpec, tensors: &[Floats], dtype: &str) {
         Family::Qwen3 => "qwen3",
         Family::Llama | Family::Qwen35 | Family::Qwen36Moe => "llama",
     };
-    let config = json!({
+    let others = json!({
         "model_type": model_type,
         "architectures": ["ForCausalLM"],
-        "hidden_size": spec.hidden_size,
-        "num_hidden_layers": spec.num_hidden_layers,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_key_value_heads": spec.num_key_value_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
-        "vocab_size": spec.vocab_size,
-        "rms_norm_eps": spec.rms_norm_eps,
         "rope_theta": spec.rope_theta,
         "rope_scaling": null,
-        "tie_word_embeddings": spec.tie_word_embeddings,
-        "max_position_embeddings": 128,
-        "hidden_act": "silu",
         "torch_dtype": "bfloat16",
         "eos_token_id": 2,
     });
+    let config = common::config(spec, others);
     fs::write(dir.join("config.json"), config.to_string()).expect("written");
     let (first, second) = tensors.split_at(tensors.len() / 2);
     let mut map = Map::new();

@@ -192,18 +192,7 @@ fn joined(tensors: Vec<Floats>) -> Vec<Floats> {
 }
 
 fn config(spec: &ModelSpec) -> Value {
-    let mut text = json!({
-        "hidden_size": spec.hidden_size,
-        "num_hidden_layers": spec.num_hidden_layers,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_key_value_heads": spec.num_key_value_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
-        "vocab_size": spec.vocab_size,
-        "rms_norm_eps": spec.rms_norm_eps,
-        "tie_word_embeddings": spec.tie_word_embeddings,
-        "max_position_embeddings": 128,
-        "hidden_act": "silu",
+    let others = json!({
         "eos_token_id": 2,
         "rope_parameters": {
             "rope_type": "default",
@@ -211,10 +200,8 @@ fn config(spec: &ModelSpec) -> Value {
             "partial_rotary_factor": spec.rotary_dim as f64 / spec.head_dim as f64,
         },
     });
-    let mut add = |keys: Value| {
-        let keys = keys.as_object().expect("an object").clone();
-        text.as_object_mut().expect("an object").extend(keys);
-    };
+    let mut text = common::config(spec, others);
+    let mut add = |keys| common::add(&mut text, keys);
     if let Some(net) = &spec.delta_net {
         add(json!(net));
         add(json!({ "attn_output_gate": true, "mtp_num_hidden_layers": 1 }));

@@ -141,23 +141,13 @@ fn config(spec: &ModelSpec) -> Value {
             });
         }
     }
-    json!({
+    let others = json!({
         "model_type": "llama",
-        "hidden_size": spec.hidden_size,
-        "num_hidden_layers": spec.num_hidden_layers,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_key_value_heads": spec.num_key_value_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
-        "vocab_size": spec.vocab_size,
-        "rms_norm_eps": spec.rms_norm_eps,
         "rope_theta": spec.rope_theta,
-        "tie_word_embeddings": true,
-        "max_position_embeddings": spec.max_context(),
-        "hidden_act": "silu",
         "eos_token_id": [2],
         "quantization": quantization,
-    })
+    });
+    common::config(spec, others)
 }
 
 /// A folder of two files with an index, or of one without.

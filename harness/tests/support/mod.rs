@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use harness::{device::Gpu, env, tint::Tint};
+use kernels::{Settings, flag};
 use reference::fetch;
 use std::{
     io::Write as _,
@@ -60,6 +61,15 @@ pub(crate) fn adapter(test: &str) -> Option<Gpu> {
             None
         }
     }
+}
+
+/// The settings that flags make on an adapter, as they are typed.
+pub(crate) fn settings(gpu: &Gpu, choices: &[&str]) -> Settings {
+    let mut chosen = flag::Choices::new();
+    for choice in choices {
+        flag::parse_choice(choice, &mut chosen).expect("a valid choice");
+    }
+    Settings::resolve(&gpu.features, &chosen).expect("no conflict")
 }
 
 /// Tint from the user's cache; without it the test is unrun, and in CI it fails.

@@ -141,25 +141,21 @@ fn sources_of(spec: &ModelSpec, key: Key, layout: Layout, less_one: bool) -> Vec
     };
     let mut all = Vec::new();
     for (base, rows) in parts(spec, key) {
+        let whole = |tensor| Source {
+            tensor,
+            shape: part_shape(spec, &base, rows, k),
+            first: 0,
+            rows,
+        };
         let stack = base.split_once(".switch_mlp.").zip(spec.experts);
         let Some(((mlp, part), experts)) = stack.filter(|_| layout != Layout::Stacked) else {
-            all.push(Source {
-                tensor: format!("{base}.weight"),
-                shape: part_shape(spec, &base, rows, k),
-                first: 0,
-                rows,
-            });
+            all.push(whole(format!("{base}.weight")));
             continue;
         };
         let of_one = rows / experts.num_experts;
         let joined = layout == Layout::Joined;
         if joined && key.1 == Tensor::ExpertDown {
-            all.push(Source {
-                tensor: format!("{mlp}.experts.{part}"),
-                shape: part_shape(spec, &base, rows, k),
-                first: 0,
-                rows,
-            });
+            all.push(whole(format!("{mlp}.experts.{part}")));
             continue;
         }
         all.extend((0..experts.num_experts).map(|expert| {

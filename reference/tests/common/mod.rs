@@ -6,6 +6,7 @@ pub(crate) mod server;
 use half::{bf16, f16};
 use kernels::models::ModelSpec;
 use reference::gguf::BlockType;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// The golden folder.
@@ -30,6 +31,33 @@ pub(crate) fn tiny_llama() -> ModelSpec {
         max_pages: 8,
         ..kernels::models::find("smollm2-135m").expect("registered")
     }
+}
+
+/// `config.json` of a model: its dimensions, and other keys.
+pub(crate) fn config(spec: &ModelSpec, others: Value) -> Value {
+    let mut all = json!({
+        "hidden_size": spec.hidden_size,
+        "num_hidden_layers": spec.num_hidden_layers,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_key_value_heads": spec.num_key_value_heads,
+        "head_dim": spec.head_dim,
+        "intermediate_size": spec.intermediate_size,
+        "vocab_size": spec.vocab_size,
+        "rms_norm_eps": spec.rms_norm_eps,
+        "tie_word_embeddings": spec.tie_word_embeddings,
+        "max_position_embeddings": spec.max_context(),
+        "hidden_act": "silu",
+    });
+    add(&mut all, others);
+    all
+}
+
+/// Adds keys to an object.
+pub(crate) fn add(object: &mut Value, keys: Value) {
+    let Value::Object(keys) = keys else {
+        panic!("expected an object, found {keys}");
+    };
+    object.as_object_mut().expect("an object").extend(keys);
 }
 
 /// Writes a GGUF file version 3, alignment 32.
