@@ -8,6 +8,7 @@ pub mod kernels;
 
 use crate::engine::{Arm, Engine};
 use anyhow::{Result, ensure};
+use ::kernels::plan::Work;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,12 @@ pub struct Timed {
     pub dispatches_per_token: u32,
     /// Bytes of weights that a decoded token reads.
     pub weight_bytes_per_token: u64,
+    /// Operations of a decoded token with these.
+    pub weight_flops_per_token: u64,
     /// Bytes of keys and values that a decoded token reads, the mean of those timed.
     pub kv_bytes_per_token: u64,
+    /// Operations of a decoded token with these, the mean of those timed.
+    pub kv_flops_per_token: u64,
 }
 
 /// Warms up and times `repetitions` of the prompt and `tokens` tokens after its first; each
@@ -80,27 +85,27 @@ pub fn tokens(
         done(index, repetition)?;
     }
     let plan = &arm.decode.plan;
+    let (totals, kv) = (plan.totals(), kv_work(engine, arm, prompt.len(), tokens));
     Ok(Timed {
         prompt_tokens: prompt.len(),
         tokens,
         repetitions: all,
-        dispatches_per_token: plan.dispatches_per_token(),
-        weight_bytes_per_token: plan.totals().bytes_per_token,
-        kv_bytes_per_token: kv_bytes(engine, arm, prompt.len(), tokens),
+        dispatches_per_token: totals.dispatches_per_token,
+        weight_bytes_per_token: totals.bytes_per_token,
+        weight_flops_per_token: totals.flops_per_token,
+        kv_bytes_per_token: kv.bytes,
+        kv_flops_per_token: kv.flops,
     })
 }
 
-/// Bytes of keys and values of the positions up to a token's own, as they are cached;
-/// the mean over the tokens after the prompt's first.
-pub fn kv_bytes(engine: &Engine<'_>, arm: &Arm, prompt: usize, tokens: usize) -> u64 {
-    let spec = engine.weights.spec();
-    let of_position = arm
-        .prefill
-        .settings()
-        .kv_format()
-        .position_bytes(spec.kv_layout(), arm.decode.plan.elem);
-    let layers = spec.num_hidden_layers as u64;
+/// Attention to the positions up to a token's own; the mean over the tokens after the
+/// prompt's first.
+pub fn kv_work(engine: &Engine<'_>, arm: &Arm, prompt: usize, tokens: usize) -> Work {
     // Positions prompt + 1 to prompt + tokens.
-    let positions = (2 * prompt + tokens + 1) as u64 * of_position * layers;
-    positions / 2
+    let twice_mean = (2 * prompt + tokens + 1) as u64;
+    let twice = (arm.decode.plan).kv_work(engine.weights.spec(), twice_mean);
+    Work {
+        bytes: twice.bytes / 2,
+        flops: twice.flops / 2,
+    }
 }

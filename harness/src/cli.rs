@@ -372,6 +372,7 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         "dispatches_per_token": totals.dispatches_per_token,
         "by_role": totals.by_role,
         "bytes_per_token": totals.bytes_per_token,
+        "flops_per_token": totals.flops_per_token,
         "variants": variants,
         "notes": notes,
     });
@@ -380,8 +381,9 @@ fn run_plan(args: &PlanArgs) -> Result<u8> {
         None => String::new(),
     };
     let mut text = format!(
-        "{}{part}: {} dispatches per token, {} bytes of weights and scales\n",
-        spec.id, totals.dispatches_per_token, totals.bytes_per_token
+        "{}{part}: {} dispatches per token, {} bytes of weights and scales, {} operations with \
+         them\n",
+        spec.id, totals.dispatches_per_token, totals.bytes_per_token, totals.flops_per_token
     );
     for (role, count) in &totals.by_role {
         text.push_str(&format!("  {role:<19} {count}\n"));

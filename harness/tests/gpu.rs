@@ -289,6 +289,8 @@ fn a_bench_repeats_its_tokens_and_the_roof_reads_every_word() {
             values * bytes + scales,
             "{choice}"
         );
+        let flops = (6 * 2 * 2 * 2 * spec.q_dim()) as u64;
+        assert_eq!(timed.kv_flops_per_token, flops, "{choice}");
     }
 }
 

@@ -12,6 +12,7 @@ mod experts;
 mod fused;
 mod sampling;
 mod weights;
+mod work;
 
 use crate::{
     Elem,
@@ -30,6 +31,7 @@ use weights::Matrix;
 pub use chunk::{MAX_CHUNK, chunk_positions, chunks};
 pub use dispatch::{Activation, Buffer, Dispatch, Part, Rows, State, activation_len};
 pub use error::PlanError;
+pub use work::Work;
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +82,8 @@ pub struct PlanTotals {
     pub by_role: BTreeMap<&'static str, u32>,
     /// Bytes of matmul weights and scales read, the KV cache apart.
     pub bytes_per_token: u64,
+    /// Operations with these weights, two for each weight and token.
+    pub flops_per_token: u64,
 }
 
 impl Plan {
@@ -157,7 +161,7 @@ impl Plan {
             let of_layer = dispatch.label.starts_with("layers.");
             if of_layer && !in_place && !enough {
                 slowed.dispatches.push(dispatch.clone());
-                more_bytes += dispatch.weight_bytes;
+                more_bytes += dispatch.work.bytes;
                 more += 1;
             }
         }
@@ -175,10 +179,12 @@ impl Plan {
         for dispatch in &self.dispatches {
             *by_role.entry(dispatch.variant.role.name()).or_insert(0) += 1;
         }
+        let work: Work = self.dispatches.iter().map(|d| d.work).sum();
         PlanTotals {
             dispatches_per_token: self.dispatches_per_token(),
             by_role,
-            bytes_per_token: self.dispatches.iter().map(|d| d.weight_bytes).sum(),
+            bytes_per_token: work.bytes,
+            flops_per_token: work.flops,
         }
     }
 
@@ -546,7 +552,7 @@ impl Builder<'_> {
                     w.rows as u32,
                 ],
                 grid: self.fold(groups),
-                weight_bytes: 0,
+                work: Work::NONE,
             });
         }
         Ok(())
@@ -569,7 +575,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32],
             grid: self.fold(self.tokens),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -588,7 +594,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -612,7 +618,7 @@ impl Builder<'_> {
             ],
             uniform: vec![1, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -634,7 +640,7 @@ impl Builder<'_> {
             ],
             uniform: vec![1, 0, self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -688,7 +694,7 @@ impl Builder<'_> {
                 buffers: w.bound(vec![act(output), act(input), w.scales, w.words]),
                 uniform,
                 grid: self.matrix_grid(variant, w.rows),
-                weight_bytes: w.bytes(),
+                work: w.work(self.tokens),
             });
         }
         Ok(())
@@ -720,7 +726,7 @@ impl Builder<'_> {
             buffers: w.bound([vec![act(Activation::Ffn)], x, vec![w.scales, w.words]].concat()),
             uniform,
             grid: self.matrix_grid(variant, units),
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
         });
         Ok(())
     }
@@ -756,7 +762,7 @@ impl Builder<'_> {
             buffers,
             uniform: vec![self.tokens as u32],
             grid: self.fold(self.tokens),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         *residual = next;
         Ok(())

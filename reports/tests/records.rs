@@ -41,6 +41,8 @@ fn kernel_time(site: &str, variant: &str, mode: &str, ns: u64) -> KernelTime {
         sample: 0,
         dispatches: 10,
         ns,
+        weight_flops: Some(18_874_368),
+        roof_gb_s: Some(2000.0),
     }
 }
 
@@ -101,7 +103,7 @@ fn every_page_says_what_is_recorded() {
         "## Screening: no claims",
         "| [2026-11-30-splitk-2](2026-11-30-splitk-2/README.md) | `splitk=8` |",
         "**WITHDRAWN** | [2026-11-30-splitk-2](2026-11-30-splitk-2/README.md) | the planted reason |",
-        "| `o` | `int4_matmul` | 3072 x 3072 | 32 | 7.75 | 685 |",
+        "| `o` | `int4_matmul` | 3072 x 3072 | 32 | 7.75 | 685 | 2435 | 34.2 | 10.20 |",
         "roofline-kernels.svg",
         "shares-kernels.svg",
         "attention_combine 30",
@@ -280,9 +282,46 @@ fn times_of_whole_tokens_stand_among_the_measurements_without_a_page() {
     assert!(made.refused.is_empty(), "{:?}", made.refused);
     let page = &made.pages.files[Path::new("BENCH.md")];
     let row = page.lines().find(|line| line.contains(id)).expect("a row");
-    for part in ["41 of chat_sky", " 16 ", " 5.00 ", " 487.8 ", " 50.0 "] {
+    for part in [
+        "41 of chat_sky",
+        " 16 ",
+        " 5.00 ",
+        " 487.8 ",
+        " 2.0 | 131.3 ",
+        " 50.0 ",
+    ] {
         assert!(row.contains(part), "{part}: {row}");
     }
     let own = made.pages.files.keys().any(|file| file.starts_with(id));
     assert!(!own, "it compares nothing");
+}
+
+#[test]
+fn a_kernel_past_the_roof_has_no_time_and_the_reason() {
+    let folder = recorded("past_the_roof");
+    // 5.3 MB in 1.34 us are past 2000 GB/s; in a chain it takes longer.
+    let times = [
+        kernel_time("o", "int4_matmul", "cold", 77_500),
+        kernel_time("qkv", "qkv_fused", "cold", 13_400),
+        kernel_time("qkv", "qkv_fused", "cold_dependent", 500_000),
+        kernel_time("down", "int4_matmul", "cold", 13_400),
+    ];
+    fs::remove_file(folder.join("data/kernels.csv")).expect("removed");
+    write(&folder.join("data/fast.csv"), &times).expect("a sheet can be written");
+    let bench = text(&made(&folder), "BENCH.md");
+    let row = |site: &str| {
+        let found = bench.lines().find(|line| line.starts_with(&format!("| `{site}` |")));
+        found.unwrap_or_else(|| panic!("no {site}: {bench}"))
+    };
+    let void = "throughput: void: 3961.5 GB/s is more than the 2000.0 GB/s";
+    let none = " \u{2013} | \u{2013} | \u{2013} | \u{2013} |";
+    for (site, rest) in [("qkv", " 50.00 |"), ("down", " \u{2013} |")] {
+        let row = row(site);
+        assert!(row.contains(&format!("{none}{rest}")), "{row}");
+        assert!(row.contains(void), "{row}");
+    }
+    assert!(row("o").ends_with(" | \u{2013} |"), "{}", row("o"));
+    // Without a time of `down` there is no whole to share.
+    assert!(!bench.contains("shares-fast.svg"), "{bench}");
+    assert!(bench.contains("roofline-fast.svg"), "{bench}");
 }

@@ -21,6 +21,7 @@ pub mod journal;
 pub mod merge;
 pub mod query;
 pub mod record;
+pub mod roof;
 pub mod shard;
 pub mod sheet;
 pub mod stats;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::journal::{JournalError, journals};
-use crate::sheet::{self, Kind, SheetError};
+use crate::sheet::{self, SheetError};
 
 /// What [`merge`] made of its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ fn merge_journals(files: &[PathBuf]) -> Result<Merged, MergeError> {
 }
 
 fn merge_sheets(files: &[PathBuf]) -> Result<Merged, MergeError> {
-    let mut of: Option<(PathBuf, Kind)> = None;
+    let mut of: Option<(PathBuf, Vec<String>)> = None;
     let mut rows: Vec<csv::StringRecord> = Vec::new();
     let mut seen: BTreeMap<Vec<String>, PathBuf> = BTreeMap::new();
     let mut shards: BTreeMap<String, usize> = BTreeMap::new();
@@ -134,14 +134,14 @@ fn merge_sheets(files: &[PathBuf]) -> Result<Merged, MergeError> {
             .map(str::to_owned)
             .collect();
         let kind = sheet::kind(path, &columns)?;
-        let (first, expected) = of.get_or_insert_with(|| (path.clone(), kind));
-        if *expected != kind {
+        let (first, expected) = of.get_or_insert_with(|| (path.clone(), columns.clone()));
+        if *expected != columns {
             return Err(apart(
                 first,
                 path,
                 format!(
                     "other columns: {} against {}",
-                    expected.columns().join(","),
+                    expected.join(","),
                     columns.join(",")
                 ),
             ));
@@ -168,7 +168,7 @@ fn merge_sheets(files: &[PathBuf]) -> Result<Merged, MergeError> {
             rows.push(row);
         }
     }
-    let Some((first, kind)) = of else {
+    let Some((first, columns)) = of else {
         return Err(MergeError::TooFew(0));
     };
     let wrong = |cause| MergeError::Csv {
@@ -176,7 +176,7 @@ fn merge_sheets(files: &[PathBuf]) -> Result<Merged, MergeError> {
         cause,
     };
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(kind.columns()).map_err(wrong)?;
+    writer.write_record(&columns).map_err(wrong)?;
     for row in &rows {
         writer.write_record(row).map_err(wrong)?;
     }

@@ -36,6 +36,12 @@ pub struct KernelTime {
     pub dispatches: u64,
     /// Time of all of them, nanoseconds.
     pub ns: u64,
+    /// Operations of one dispatch with its weights, two for each multiply-add.
+    #[serde(default)]
+    pub weight_flops: Option<u64>,
+    /// What the adapter reads at most, GB/s, as measured before; none of a CPU.
+    #[serde(default)]
+    pub roof_gb_s: Option<f64>,
 }
 
 /// What one kernel passed on one adapter.
@@ -94,12 +100,27 @@ impl Kind {
                 "sample",
                 "dispatches",
                 "ns",
+                "weight_flops",
+                "roof_gb_s",
             ],
             Self::CheckedKernels => &[
                 "adapter", "driver", "seed", "shard", "variant", "cases", "passed", "failed",
                 "skipped", "unrun",
             ],
         }
+    }
+
+    /// The last columns that a sheet may lack, because it is older than they are.
+    const fn newer(self) -> usize {
+        match self {
+            Self::KernelTimes => 2,
+            Self::CheckedKernels => 0,
+        }
+    }
+
+    fn has(self, columns: &[String]) -> bool {
+        let all = self.columns();
+        columns == all || columns == &all[..all.len() - self.newer()]
     }
 
     /// The columns that name a row: no two rows of a sheet have the same there.
@@ -136,7 +157,7 @@ pub struct SheetError {
 /// None has: says what each would have.
 pub fn kind(path: &Path, columns: &[String]) -> Result<Kind, SheetError> {
     let mut kinds = Kind::ALL.into_iter();
-    kinds.find(|kind| kind.columns() == columns).ok_or_else(|| {
+    kinds.find(|kind| kind.has(columns)).ok_or_else(|| {
         let known: Vec<String> = Kind::ALL.map(|kind| kind.columns().join(",")).to_vec();
         SheetError {
             path: path.to_owned(),

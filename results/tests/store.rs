@@ -78,6 +78,8 @@ fn kernel_time(sample: u64) -> KernelTime {
         sample,
         dispatches: 10,
         ns: 77_500,
+        weight_flops: Some(18_874_368),
+        roof_gb_s: Some(4000.0),
     }
 }
 
@@ -257,6 +259,17 @@ fn sheets_come_back_and_their_columns_are_their_types() {
     let free = folder.join("free.csv");
     sheet::require_writable(&free).expect("it can be made");
     assert!(!free.exists(), "nothing is left");
+    // A sheet that is older than its last two columns.
+    let text = fs::read_to_string(&times).expect("text");
+    let cells = |line: &str| line.split(',').take(14).collect::<Vec<_>>().join(",") + "\n";
+    let older = put(&folder, "older.csv", &text.lines().map(cells).collect::<String>());
+    let Rows::KernelTimes(found) = sheet::read(&older).expect("it reads") else {
+        panic!("kernel times");
+    };
+    assert_eq!((found[1].weight_flops, found[1].roof_gb_s), (None, None));
+    assert_eq!(found[1].ns, 77_500);
+    let error = merge(&[times.clone(), older]).expect_err("other columns");
+    assert!(error.to_string().contains("other columns"), "{error}");
     let other = put(&folder, "other.csv", "a,b\n1,2\n");
     let error = sheet::read(&other).expect_err("no sheet").to_string();
     assert!(
@@ -413,6 +426,11 @@ fn times_of_whole_tokens_are_recorded_and_asked() {
         ("to the first, ms", times.ttft_ms, 5.0),
         ("tokens a second", times.decode_tok_s, 16.0 / 0.0328),
         ("GB/s", times.read_gb_s, 4.1e6 / (0.0328 / 16.0) / 1e9),
+        (
+            "GFLOP/s",
+            times.gflop_s.expect("counted"),
+            269.16e6 / (0.0328 / 16.0) / 1e9,
+        ),
         ("% of the roof", times.pct_of_roof.expect("a roof"), 50.0),
     ] {
         assert!((found - expected).abs() < 1e-9, "{what}: {found}");
@@ -449,6 +467,21 @@ fn times_of_whole_tokens_need_a_proof_and_a_bound() {
         void.is_some_and(|void| void.contains("4100.0 GB/s")),
         "4.1 MB in a microsecond"
     );
+    let slow = bench_lines(id, &[[1_000_000, 320_000_000]]);
+    let slow = TokenTimes::of(&load(&slow)).expect("valid").expect("proven");
+    let below = slow.suspicious.expect("4.1 MB in 20 ms");
+    assert!(below.starts_with("5.1 % of the roof"), "{below}");
+    assert_eq!(slow.void, None, "it may be so");
+    // A record from before operations were counted.
+    let mut old = bench_lines(id, &TIMES);
+    let Line::Run(run) = &mut old[0] else {
+        panic!("a run line");
+    };
+    run.model.flops_per_token = None;
+    run.bench.as_mut().expect("a bench").kv_flops_per_token = None;
+    assert!(!journal_text(&old).contains("flops"), "as it was written");
+    let times = TokenTimes::of(&load(&old)).expect("valid").expect("proven");
+    assert_eq!((times.flops_per_token, times.gflop_s), (None, None));
     // Killed in the middle of a repetition: the whole ones count.
     let whole = bench_lines(id, &TIMES);
     let killed = TokenTimes::of(&load(&whole[..7])).expect("valid");

@@ -20,7 +20,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
-use kernels::{Features, ModelSpec, Phase, Role, Variant};
+use kernels::{Features, ModelSpec, Phase, Role, Variant, plan::Work};
 use reference::Checkpoint;
 use results::{journal::JournalWriter, record};
 use std::{collections::BTreeSet, time::Duration};
@@ -115,7 +115,7 @@ pub(super) struct Placed<'p> {
     /// Of every arm, the control last.
     bound: Vec<(Vec<usize>, Rotation)>,
     shape: String,
-    weight_bytes: u64,
+    work: Work,
     /// Dispatches of an element.
     count: usize,
     /// What an element of the slowed arm has more.
@@ -172,9 +172,9 @@ impl<'p> Placed<'p> {
             let found = of_name.with_context(|| format!("no dispatch at {}", site.name))?;
             let rotation = engine.rotation(arm, &arm.decode, found.indices(), turn)?;
             bound.push((found.indices().to_vec(), rotation));
-            place.get_or_insert((found.shape.clone(), found.weight_bytes));
+            place.get_or_insert((found.shape.clone(), found.work()));
         }
-        let (shape, weight_bytes) = place.context("the arms have dispatches")?;
+        let (shape, work) = place.context("the arms have dispatches")?;
         let mut placed = Self {
             engine,
             request,
@@ -182,7 +182,7 @@ impl<'p> Placed<'p> {
             timer,
             bound,
             shape,
-            weight_bytes,
+            work,
             count: 1,
             extra: 0,
         };
@@ -229,7 +229,7 @@ impl<'p> Placed<'p> {
         Run::Dispatch {
             site: format!("{} {}", site.name, self.shape).trim().to_owned(),
             variants: site.variants,
-            weight_bytes: self.weight_bytes,
+            work: self.work,
             count: self.count,
             extra: self.extra,
             timer: self.timer.grade.clone(),

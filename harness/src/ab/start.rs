@@ -11,7 +11,7 @@ use crate::{
     env,
 };
 use anyhow::{Context as _, Result};
-use kernels::{Settings, Variant, flag::Metric};
+use kernels::{Settings, Variant, flag::Metric, plan::Work};
 use reference::{Checkpoint, checkpoint::Container};
 use results::{
     journal::{JournalWriter, next_run_id},
@@ -36,8 +36,8 @@ pub(super) enum Run {
         site: String,
         /// The kernel of each arm.
         variants: [Variant; 2],
-        /// Weight bytes of a dispatch.
-        weight_bytes: u64,
+        /// What a dispatch does with weights.
+        work: Work,
         /// Dispatches of an element.
         count: usize,
         /// What an element of the slowed arm has more.
@@ -111,8 +111,8 @@ pub(super) fn start(
         model: model_record(
             weights,
             match run {
-                Run::Tokens => arms[0].decode.plan.totals().bytes_per_token,
-                Run::Dispatch { weight_bytes, .. } => *weight_bytes,
+                Run::Tokens => arms[0].decode.plan.totals().work(),
+                Run::Dispatch { work, .. } => *work,
             },
         ),
         adapter: adapter_record(gpu),
@@ -244,8 +244,8 @@ pub(crate) fn settings_record(settings: &Settings) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The model and its weights, of which a token or a dispatch reads this much.
-pub(crate) fn model_record(weights: &Checkpoint, bytes_per_token: u64) -> record::Model {
+/// The model and its weights, with which a token or a dispatch does this.
+pub(crate) fn model_record(weights: &Checkpoint, work: Work) -> record::Model {
     let (spec, provenance) = (weights.spec(), weights.provenance());
     record::Model {
         id: spec.id.clone(),
@@ -259,7 +259,8 @@ pub(crate) fn model_record(weights: &Checkpoint, bytes_per_token: u64) -> record
         },
         weights_sha256: provenance.sha256.clone(),
         parameters: spec.parameters(),
-        bytes_per_token,
+        bytes_per_token: work.bytes,
+        flops_per_token: Some(work.flops),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The journal of a timing of whole tokens.
 
-use super::{Repetition, kv_bytes};
+use super::{Repetition, kv_work};
 use crate::{
     ab::start::{adapter_record, model_record, next_id, settings_record},
     engine::{Arm, Engine},
@@ -54,6 +54,8 @@ pub fn begin(
     let topic = ["bench".to_owned(), model.to_lowercase()];
     let id = next_id(data, reports, &topic)?;
     let totals = arm.decode.plan.totals();
+    let work = totals.work();
+    let kv = kv_work(engine, arm, ids.len(), planned.tokens);
     let by_role = totals.by_role.iter();
     let programs = engine.prefill_programs(&arm.prefill, 0..ids.len())?;
     let prefill: usize = programs.iter().map(|p| p.plan.dispatches.len()).sum();
@@ -66,7 +68,7 @@ pub fn begin(
         command: planned.command.clone(),
         flag: String::new(),
         mode: record::Mode::Screening,
-        model: model_record(engine.weights, totals.bytes_per_token),
+        model: model_record(engine.weights, work),
         adapter: adapter_record(engine.gpu),
         environment: env::environment(),
         seed: planned.seed,
@@ -97,7 +99,8 @@ pub fn begin(
                 read_gb_s: planned.roof.read_gb_s,
                 dispatch_us: planned.roof.dispatch_us,
             },
-            kv_bytes_per_token: kv_bytes(engine, arm, ids.len(), planned.tokens),
+            kv_bytes_per_token: kv.bytes,
+            kv_flops_per_token: Some(kv.flops),
         }),
         timer: None,
         excluded: vec![],

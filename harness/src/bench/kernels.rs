@@ -15,9 +15,12 @@ use criterion::{Criterion, SamplingMode};
 use kernels::{
     ModelSpec, Plan, Role, Variant,
     models::Shape,
-    plan::{Buffer, Part},
+    plan::{Buffer, Part, Work},
 };
-use results::sheet::{self, KernelTime};
+use results::{
+    roof,
+    sheet::{self, KernelTime},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
@@ -57,6 +60,8 @@ pub struct Site {
     pub dispatches_per_token: usize,
     /// Bytes of weights that one dispatch reads.
     pub weight_bytes: u64,
+    /// Operations of one dispatch with these.
+    pub weight_flops: u64,
     /// Indices in the plan.
     #[serde(skip)]
     indices: Vec<usize>,
@@ -66,6 +71,14 @@ impl Site {
     /// Its dispatches, as indices in the plan.
     pub fn indices(&self) -> &[usize] {
         &self.indices
+    }
+
+    /// What one dispatch does with weights.
+    pub const fn work(&self) -> Work {
+        Work {
+            bytes: self.weight_bytes,
+            flops: self.weight_flops,
+        }
     }
 }
 
@@ -130,6 +143,8 @@ pub struct TimedSite {
     pub us: Interval,
     /// Bytes of weights per second, in GB (10^9).
     pub weight_gb_s: f64,
+    /// Operations with weights per second, in GFLOP (10^9).
+    pub weight_gflop_s: f64,
     /// Change of the time against the baseline as a ratio less 1, with its interval.
     pub change: Option<Interval>,
     /// Why the time means nothing, where it does not.
@@ -193,7 +208,8 @@ pub fn sites(spec: &ModelSpec, plan: &Plan, filter: &Filter) -> Result<Vec<Site>
             variant: dispatch.variant.id(),
             shape: matrix.map_or_else(String::new, |(rows, k)| format!("{rows} x {k}")),
             dispatches_per_token: 1,
-            weight_bytes: dispatch.weight_bytes,
+            weight_bytes: dispatch.work.bytes,
+            weight_flops: dispatch.work.flops,
             indices: vec![index],
         });
     }
@@ -292,6 +308,7 @@ pub fn time(
                 mode,
                 us,
                 weight_gb_s,
+                weight_gflop_s: site.weight_flops as f64 / us.estimate / 1e3,
                 void: past(mode, weight_gb_s, measuring.roof_gb_s),
                 change,
                 weight_sets: rotation.weights,
@@ -303,12 +320,9 @@ pub fn time(
 }
 
 /// Why a rate is void: nothing reads cold weights faster than the adapter reads.
-fn past(mode: Mode, gb_s: f64, roof: Option<f64>) -> Option<String> {
-    let roof = roof.filter(|&roof| mode != Mode::Warm && gb_s > roof)?;
-    Some(format!(
-        "void: {gb_s:.1} GB/s of weights is more than the {roof:.1} GB/s that this adapter reads; \
-         they lie in its caches or work is missing"
-    ))
+fn past(mode: Mode, gb_s: f64, roof_gb_s: Option<f64>) -> Option<String> {
+    let of_cold = roof_gb_s.filter(|_| mode != Mode::Warm);
+    of_cold.and_then(|roof_gb_s| roof::past(gb_s, roof_gb_s))
 }
 
 /// Bytes of weights that are read in turn, so that no cache holds them.
@@ -406,7 +420,7 @@ fn estimate(file: &Path, unit: f64) -> Result<Interval> {
     })
 }
 
-/// Writes every sample as CSV, a row each.
+/// Writes every sample as CSV, a row each, with the roof of [`Measuring`].
 ///
 /// # Errors
 /// When the file exists or cannot be written.
@@ -415,6 +429,7 @@ pub fn write_csv(
     engine: &Engine<'_>,
     timer: &Timer<'_>,
     timed: &[TimedSite],
+    roof_gb_s: Option<f64>,
 ) -> Result<()> {
     let rows = timed.iter().flat_map(|timed| {
         let samples = timed.samples.iter().enumerate();
@@ -433,6 +448,8 @@ pub fn write_csv(
             sample: sample as u64,
             dispatches,
             ns,
+            weight_flops: Some(timed.site.weight_flops),
+            roof_gb_s,
         })
     });
     Ok(sheet::write(file, &rows.collect::<Vec<_>>())?)

@@ -13,7 +13,7 @@ use kernels::{
     Dispatch, Features, ModelSpec, Phase, Plan, Role, Settings, Tensor, Value, Variant,
     flag::{Choices, choices_for},
     models::{self, TensorFormat},
-    plan::fold,
+    plan::{Work, fold},
     sampling::{Draw, Sampling},
     variants::WIDE_THREADS,
 };
@@ -378,7 +378,7 @@ pub(crate) fn unplanned(variant: Variant) -> Dispatch {
         buffers: vec![],
         uniform: vec![0; variant.uniform().len()],
         grid: [1, 1, 1],
-        weight_bytes: 0,
+        work: Work::NONE,
     }
 }
 

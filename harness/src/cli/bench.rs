@@ -178,13 +178,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
             all.extend(part.as_object().cloned().unwrap_or_default());
         }
     }
-    let read = match times.pct_of_roof {
+    let mut read = match times.pct_of_roof {
         Some(share) => format!(
             "{:.1} of {:.1} GB/s read, {share:.1} % of the roof",
             times.read_gb_s, times.roof_gb_s
         ),
         None => format!("{:.1} GB/s read", times.read_gb_s),
     };
+    if let Some(gflop_s) = times.gflop_s {
+        read.push_str(&format!(", {gflop_s:.1} GFLOP/s"));
+    }
     let mut text = format!(
         "{title} on {}: {:.1} tok/s decoding {}, {:.2} ms to the first after {} of {}\n{} \
          dispatches per token; {read}; {} checks passed; medians of {count}\n",
@@ -198,8 +201,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<u8> {
         checks.len(),
     );
     text.push_str(&format!("record: {file}\n"));
-    if let Some(void) = &times.void {
-        text.push_str(&format!("{void}\n"));
+    for note in times.void.iter().chain(&times.suspicious) {
+        text.push_str(&format!("{note}\n"));
     }
     answer(args.model.json, &document, &text)?;
     Ok(0)

@@ -78,12 +78,12 @@ impl Engine<'_> {
         let plan = &program.plan;
         ensure!(!sites.is_empty(), "no dispatch to repeat");
         let first = &plan.dispatches[sites[0]];
-        let bytes = first.weight_bytes.max(1);
-        let wanted = match first.weight_bytes {
+        let bytes = first.work.bytes.max(1);
+        let wanted = match first.work.bytes {
             0 => 1,
             _ => usize::try_from(turn.weight_bytes.div_ceil(bytes))?.max(1),
         };
-        let weights = match (turn.weight_bytes, first.weight_bytes) {
+        let weights = match (turn.weight_bytes, first.work.bytes) {
             (0, _) | (_, 0) => 1,
             _ => wanted.max(sites.len()),
         };

@@ -1,6 +1,6 @@
 //! The part of a plan that stores keys and values and reads them again.
 
-use super::{Activation, Buffer, Builder, Dispatch, PlanError, Row, State, act, state};
+use super::{Activation, Buffer, Builder, Dispatch, PlanError, Row, State, Work, act, state};
 use crate::{kv::KvFormat, models::Tensor, role::Role, variants::WIDE_THREADS};
 
 impl Builder<'_> {
@@ -36,7 +36,7 @@ impl Builder<'_> {
             buffers: w.bound(buffers),
             uniform,
             grid: self.fold(pairs.div_ceil(variant.outputs_per_workgroup())),
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
         });
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Builder<'_> {
                 groups as u32,
             ],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Builder<'_> {
             ],
             uniform: vec![0, 0, 0, groups],
             grid: [groups, self.tokens as u32, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Builder<'_> {
             buffers,
             uniform,
             grid: [parts, heads, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         if splits == 0 {
             return Ok(());
@@ -135,7 +135,7 @@ impl Builder<'_> {
             buffers: vec![act(Activation::Partials), act(Activation::Attention)],
             uniform: vec![splits as u32],
             grid: [1, heads, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Chunks of a prompt, and what the dispatches of several tokens add to the plan.
 
 use super::{
-    Activation, Buffer, Builder, Dispatch, Phase, Plan, PlanError, Row, State, act, state,
+    Activation, Buffer, Builder, Dispatch, Phase, Plan, PlanError, Row, State, Work, act, state,
 };
 use crate::{
     features::Features,
@@ -135,7 +135,7 @@ impl Builder<'_> {
             buffers,
             uniform: vec![self.tokens as u32, scale],
             grid: [self.tokens as u32, self.spec.num_attention_heads as u32, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }

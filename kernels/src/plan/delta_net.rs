@@ -1,6 +1,6 @@
 //! The part of a plan that is gated DeltaNet, and the gates of attention.
 
-use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, act, state};
+use super::{Activation, Buffer, Builder, Dispatch, PlanError, State, Work, act, state};
 use crate::{
     models::{GatedDeltaNet, Tensor},
     role::Role,
@@ -53,7 +53,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32, net.proj_dim() as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Builder<'_> {
             ],
             uniform: vec![self.tokens as u32, net.proj_dim() as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Builder<'_> {
             buffers,
             uniform: vec![self.tokens as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }

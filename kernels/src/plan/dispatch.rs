@@ -1,5 +1,6 @@
 //! What a dispatch is: its kernel, what it binds, its grid.
 
+use super::Work;
 use crate::{
     Elem, kv,
     models::{GatedDeltaNet, ModelSpec, Tensor},
@@ -167,8 +168,8 @@ pub struct Dispatch {
     pub uniform: Vec<u32>,
     /// Workgroups in x, y, z.
     pub grid: [u32; 3],
-    /// Bytes of matrix weights, scales and biases that it reads.
-    pub weight_bytes: u64,
+    /// What it reads of weights, and computes with them.
+    pub work: Work,
 }
 
 impl Dispatch {

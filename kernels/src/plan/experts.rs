@@ -1,7 +1,7 @@
 //! The part of a plan that is a mixture of experts, in seven dispatches: the index of
 //! a token's expert is z of the grid, its token y.
 
-use super::{Activation, Builder, Dispatch, PlanError, Row, act};
+use super::{Activation, Builder, Dispatch, PlanError, Row, Work, act};
 use crate::{
     models::{Experts, Tensor},
     role::Role,
@@ -76,7 +76,7 @@ impl Builder<'_> {
                 w.format.scales_per_row(w.k) as u32,
                 w.rows as u32,
             ],
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
             buffers: w.bound([&buffers[..], &[w.scales, w.words]].concat()),
             grid: [groups as u32, self.tokens as u32, 1],
         });
@@ -102,7 +102,7 @@ impl Builder<'_> {
                 u32::from(experts.shared_expert),
             ],
             grid: [self.tokens as u32, 1, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -123,8 +123,6 @@ impl Builder<'_> {
         let variant = self.choose(Role::Int4MatmulMoe, Row::of(&w), &label)?;
         let rows = w.rows / stack;
         let groups = rows.div_ceil(variant.outputs_per_workgroup());
-        // Which experts a token takes is not known yet; never more than there are.
-        let read = (self.tokens * slots).min(stack) as u64;
         for w in w.bindable_experts(rows, self.features.max_storage_binding_bytes) {
             let (first, count) = (w.first / rows, w.rows / rows);
             self.dispatches.push(Dispatch {
@@ -143,7 +141,7 @@ impl Builder<'_> {
                     first as u32,
                     count as u32,
                 ],
-                weight_bytes: w.bytes() * read / stack as u64,
+                work: w.expert_work(stack, self.tokens * slots),
                 buffers: {
                     let mut bound = w.bound(vec![act(output), act(input), w.scales, w.words]);
                     bound.push(act(Activation::ExpertIds));
@@ -170,7 +168,7 @@ impl Builder<'_> {
             buffers: buffers.map(act).to_vec(),
             uniform: vec![d as u32, slots as u32],
             grid: [d.div_ceil(WIDE_THREADS) as u32, self.tokens as u32, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -191,7 +189,7 @@ impl Builder<'_> {
             buffers: [output, input].map(act).to_vec(),
             uniform: vec![rows as u32, groups as u32],
             grid: self.fold(groups),
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Builder<'_> {
             buffers: w.bound(buffers),
             uniform: vec![0, 0, pairs as u32],
             grid: self.matrix_grid(variant, pairs),
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
         });
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Builder<'_> {
             buffers: w.bound(buffers),
             uniform: vec![units as u32],
             grid: self.matrix_grid(variant, units),
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
         });
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Builder<'_> {
                 w.rows as u32,
             ],
             grid: self.matrix_grid(variant, w.rows),
-            weight_bytes: w.bytes(),
+            work: w.work(self.tokens),
         });
         Ok(())
     }

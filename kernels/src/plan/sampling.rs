@@ -1,6 +1,6 @@
 //! The part of a plan that makes the next token of the logits.
 
-use super::{Activation, Builder, Dispatch, PlanError, Row, State, act, state};
+use super::{Activation, Builder, Dispatch, PlanError, Row, State, Work, act, state};
 use crate::{
     quant::Elem,
     role::Role,
@@ -31,7 +31,7 @@ impl Builder<'_> {
             buffers: vec![act(logits), state(State::Token)],
             uniform: vec![],
             grid: [1, 1, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Builder<'_> {
             buffers: vec![act(logits), act(Activation::SampleParts)],
             uniform: vec![draw.temperature.to_bits()],
             grid: [SAMPLE_PARTS as u32, 1, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         let label = "sample_select";
         let variant = self.choose_for(Role::SampleSelect, Row::none(0), out, label)?;
@@ -68,7 +68,7 @@ impl Builder<'_> {
                 draw.seed,
             ],
             grid: [1, 1, 1],
-            weight_bytes: 0,
+            work: Work::NONE,
         });
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Matrices of weights in a plan: what their parts are bound to, and the variant
 //! for their format.
 
-use super::{Buffer, Part, Rows};
+use super::{Buffer, Part, Rows, Work};
 use crate::{
     models::{ModelSpec, Shape, Tensor},
     quant::QuantFormat,
@@ -122,7 +122,21 @@ impl Matrix {
         buffers
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.format.matrix_bytes(self.rows, self.k)
+    /// The product with this many vectors.
+    pub(super) fn work(&self, vectors: usize) -> Work {
+        Work {
+            bytes: self.format.matrix_bytes(self.rows, self.k),
+            flops: 2 * (self.rows * self.k * vectors) as u64,
+        }
+    }
+
+    /// The products of as many vectors with a matrix each of a stack of `stack`. Which ones
+    /// they take is not known yet; never more than there are, and of a part its share.
+    pub(super) fn expert_work(&self, stack: usize, vectors: usize) -> Work {
+        let Work { bytes, flops } = self.work(vectors);
+        Work {
+            bytes: bytes * vectors.min(stack) as u64 / stack as u64,
+            flops: flops / stack as u64,
+        }
     }
 }

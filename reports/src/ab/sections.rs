@@ -9,6 +9,13 @@ use results::summary::{AbSummary, ArmSummary, signed_pct};
 
 use crate::text::{NONE, bytes, cell, code, head, ms, or_none, row, short_hash};
 
+/// What an arm does with weights in its time.
+type Rate = fn(&ArmSummary) -> Option<f64>;
+const RATES: [(&str, Rate); 2] = [
+    ("weights read, GB/s", |arm| arm.weight_gb_s),
+    ("operations with them, GFLOP/s", |arm| arm.weight_gflop_s),
+];
+
 /// What each arm ran and how long it took.
 pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
     let plans = || run.run.plans().map(|(_, plan)| plan);
@@ -31,11 +38,6 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
             &format!("{}, us per dispatch (median)", run.run.prompt.name),
             times(&|arm| or_none(arm.dispatch_us, ms)),
         );
-        let bytes = run.run.model.bytes_per_token as f64;
-        line(
-            "weights read, GB/s",
-            times(&|arm| or_none(arm.dispatch_us, |us| format!("{:.1}", bytes / us / 1e3))),
-        );
     } else {
         line(
             "decode, ms per token (median)",
@@ -49,6 +51,11 @@ pub(super) fn arms(run: &AbRun, summary: &AbSummary) -> String {
             &format!("prefill of {} tokens, ms (median)", run.run.prompt.tokens),
             times(&|arm| or_none(arm.prefill_ms, ms)),
         );
+    }
+    for (what, of) in RATES {
+        if summary.arms.iter().any(|arm| of(arm).is_some()) {
+            line(what, times(&|arm| or_none(of(arm), |v| format!("{v:.1}"))));
+        }
     }
     if let Some(tokens) = run.run.second_turn_tokens {
         line(
@@ -320,6 +327,10 @@ pub(super) fn environment(run: &AbRun) -> String {
                 }
             },
             bytes(model.bytes_per_token),
+        ),
+        (
+            "operations with them, two for each multiply-add",
+            or_none(model.flops_per_token, |flops| flops.to_string()),
         ),
         match run.metric {
             Metric::Dispatch => ("site", cell(&run.prompt.name)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kernels::Variant;
+use results::roof;
 use results::sheet::KernelTime;
 use results::stats::median;
 use results::store::Store;
@@ -16,8 +17,10 @@ use crate::text::{code, or_none};
 struct Site<'s> {
     row: &'s KernelTime,
     role: &'static str,
-    /// Microseconds of a dispatch by mode.
+    /// Microseconds of a dispatch by mode, void ones left out.
     us: BTreeMap<&'s str, f64>,
+    /// Why a mode is void or suspicious.
+    notes: Vec<String>,
 }
 
 impl Site<'_> {
@@ -27,15 +30,45 @@ impl Site<'_> {
         (bytes > 0.0).then(|| Some(bytes / self.us.get(mode)? / 1e3))?
     }
 
+    /// Operations with weights a second, 10^9; none without weights or their count.
+    fn gflop_s(&self, mode: &str) -> Option<f64> {
+        let flops = self.row.weight_flops.filter(|&flops| flops > 0)? as f64;
+        Some(flops / self.us.get(mode)? / 1e3)
+    }
+
     /// Microseconds of all its dispatches in a token, each waiting for the one before.
-    fn token_us(&self) -> f64 {
-        let us = self.us.get(DEPENDENT).or_else(|| self.us.get(COLD));
-        us.copied().unwrap_or(0.0) * self.row.dispatches_per_token as f64
+    fn token_us(&self) -> Option<f64> {
+        let us = self.us.get(DEPENDENT).or_else(|| self.us.get(COLD))?;
+        Some(us * self.row.dispatches_per_token as f64)
+    }
+
+    /// Leaves out what the roof makes void. A warm rate may be past it.
+    fn judge(&mut self, roof_gb_s: f64) {
+        for mode in [COLD, DEPENDENT] {
+            let Some(gb_s) = self.gb_s(mode) else {
+                continue;
+            };
+            if let Some(void) = roof::past(gb_s, roof_gb_s) {
+                self.us.remove(mode);
+                self.notes.push(format!("{}: {void}", named(mode)));
+            } else if mode == COLD {
+                self.notes.extend(roof::far_below(gb_s, roof_gb_s));
+            }
+        }
     }
 }
 
 const COLD: &str = "cold";
 const DEPENDENT: &str = "cold_dependent";
+
+/// What a mode's times are, as the page calls them.
+fn named(mode: &str) -> &'static str {
+    if mode == DEPENDENT {
+        "in a chain"
+    } else {
+        "throughput"
+    }
+}
 
 /// A section for each sheet.
 pub(super) fn sections(doc: &mut Doc, store: &Store) -> Result<()> {
@@ -55,8 +88,12 @@ pub(super) fn sections(doc: &mut Doc, store: &Store) -> Result<()> {
     for (sheet, rows) in sheets {
         let first = rows[0];
         let (model, adapter) = (&first.model, &first.adapter);
-        let roof = roof(store, adapter);
-        let sites = sites(&rows)?;
+        let own = first.roof_gb_s.map(|gb_s| (gb_s, None));
+        let roof = own.or_else(|| of_a_run(store, adapter));
+        let mut sites = sites(&rows)?;
+        if let Some((gb_s, _)) = roof {
+            sites.iter_mut().for_each(|site| site.judge(gb_s));
+        }
         doc.below(format!("{model} on {adapter}: {sheet}"));
         let clock = if first.timestamps {
             "GPU timestamps, which passed a test of known work"
@@ -66,10 +103,11 @@ pub(super) fn sections(doc: &mut Doc, store: &Store) -> Result<()> {
         doc.text(format!(
             "Driver {}; timed by {clock}; {}.",
             first.driver,
-            roof.map_or_else(
-                || "no read roof of this adapter is recorded".to_owned(),
-                |(roof, run)| format!("read roof {roof:.1} GB/s, of run {run}")
-            )
+            match roof {
+                None => "no read roof of this adapter is recorded".to_owned(),
+                Some((roof, None)) => format!("read roof {roof:.1} GB/s, measured before"),
+                Some((roof, Some(run))) => format!("read roof {roof:.1} GB/s, of run {run}"),
+            }
         ));
         doc.picture(roofline(
             sheet,
@@ -87,9 +125,11 @@ pub(super) fn sections(doc: &mut Doc, store: &Store) -> Result<()> {
                 "dispatches per token",
                 "\u{b5}s",
                 "GB/s",
+                "GFLOP/s",
                 "% of roof",
                 "\u{b5}s in a chain",
                 "% of the token",
+                "note",
             ],
             3,
             table(&sites, roof.map(|(gb_s, _)| gb_s)),
@@ -99,7 +139,7 @@ pub(super) fn sections(doc: &mut Doc, store: &Store) -> Result<()> {
 }
 
 /// The newest read roof that a run recorded on an adapter, with the run.
-fn roof<'s>(store: &'s Store, adapter: &str) -> Option<(f64, &'s str)> {
+fn of_a_run<'s>(store: &'s Store, adapter: &str) -> Option<(f64, Option<&'s str>)> {
     let runs = store
         .runs
         .iter()
@@ -107,7 +147,7 @@ fn roof<'s>(store: &'s Store, adapter: &str) -> Option<(f64, &'s str)> {
     let newest = runs
         .filter_map(|run| Some((run, super::roof(run)?)))
         .max_by_key(|(run, _)| &run.run.started_utc);
-    newest.map(|(run, roof)| (roof.read_gb_s, run.run.id.as_str()))
+    newest.map(|(run, roof)| (roof.read_gb_s, Some(run.run.id.as_str())))
 }
 
 fn sites<'s>(rows: &[&'s KernelTime]) -> Result<Vec<Site<'s>>> {
@@ -130,13 +170,18 @@ fn sites<'s>(rows: &[&'s KernelTime]) -> Result<Vec<Site<'s>>> {
         }
         let variant = row.variant.parse::<Variant>();
         let role = variant.map_or("other", |variant| variant.role.name());
-        sites.push(Site { row, role, us });
+        sites.push(Site {
+            row,
+            role,
+            us,
+            notes: vec![],
+        });
     }
     Ok(sites)
 }
 
 fn table(sites: &[Site<'_>], roof: Option<f64>) -> Vec<Vec<String>> {
-    let token: f64 = sites.iter().map(Site::token_us).sum();
+    let token = token_us(sites);
     sites
         .iter()
         .map(|site| {
@@ -152,14 +197,24 @@ fn table(sites: &[Site<'_>], roof: Option<f64>) -> Vec<Vec<String>> {
                 site.row.dispatches_per_token.to_string(),
                 us(COLD),
                 or_none(gb_s, |gb_s| format!("{gb_s:.0}")),
+                or_none(site.gflop_s(COLD), |gflop_s| format!("{gflop_s:.0}")),
                 or_none(gb_s.zip(roof), |(gb_s, roof)| {
                     format!("{:.1}", 100.0 * gb_s / roof)
                 }),
                 us(DEPENDENT),
-                format!("{:.1}", 100.0 * site.token_us() / token),
+                or_none(site.token_us().zip(token), |(us, token)| {
+                    format!("{:.1}", 100.0 * us / token)
+                }),
+                or_none(Some(site.notes.join("; ")).filter(|s| !s.is_empty()), |notes| notes),
             ]
         })
         .collect()
+}
+
+/// Microseconds of a token; none where a site of it has no time.
+fn token_us(sites: &[Site<'_>]) -> Option<f64> {
+    let times: Option<Vec<f64>> = sites.iter().map(Site::token_us).collect();
+    times.map(|times| times.iter().sum())
 }
 
 /// Rate of reading weights against the bytes of one dispatch.
@@ -171,7 +226,7 @@ fn roofline(
     roof: Option<f64>,
 ) -> Option<Picture> {
     let with_weights: Vec<&Site<'_>> = (sites.iter())
-        .filter(|site| site.row.weight_bytes > 0 && !site.us.is_empty())
+        .filter(|site| site.gb_s(COLD).or(site.gb_s(DEPENDENT)).is_some())
         .collect();
     let rates = || {
         let rates = with_weights
@@ -283,14 +338,11 @@ fn roofline(
 /// Where the time of a token goes, by role.
 fn shares(sheet: &str, model: &str, adapter: &str, sites: &[Site<'_>]) -> Option<Picture> {
     let mut by_role: BTreeMap<&str, (f64, u64)> = BTreeMap::new();
+    let token = token_us(sites).filter(|&token| token > 0.0)?;
     for site in sites {
         let (us, count) = by_role.entry(site.role).or_default();
-        *us += site.token_us();
+        *us += site.token_us()?;
         *count += site.row.dispatches_per_token;
-    }
-    let token: f64 = by_role.values().map(|(us, _)| us).sum();
-    if token <= 0.0 {
-        return None;
     }
     let mut roles: Vec<_> = by_role.into_iter().collect();
     roles.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));

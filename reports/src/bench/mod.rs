@@ -153,6 +153,8 @@ pub(crate) fn page(store: &Store) -> Result<Doc> {
                 "minimum detectable",
                 "slowed arm",
                 "void blocks",
+                "A reads, GB/s",
+                "A computes, GFLOP/s",
                 "share of the read roof",
                 "stands in the family",
             ],
@@ -244,7 +246,6 @@ fn rows<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> Vec<Vec<String>> 
         .collect()
 }
 
-/// What a published run rests on.
 /// Which of the published comparisons stand together, by run; those without a verdict are
 /// left out.
 fn family<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> BTreeMap<&'s str, bool> {
@@ -266,8 +267,11 @@ fn family<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> BTreeMap<&'s st
     ids.into_iter().zip(stands).collect()
 }
 
+/// What a published run rests on.
 fn evidence(run: &Summarised<'_>) -> Vec<String> {
     let published = run.summary.published.as_ref();
+    let a = run.summary.arms.first();
+    let rate = |value: Option<f64>| or_none(value, |value| format!("{value:.1}"));
     let pct = |value: Option<f64>| or_none(value, |value| signed_pct(value, 2));
     vec![
         run.link(),
@@ -275,6 +279,8 @@ fn evidence(run: &Summarised<'_>) -> Vec<String> {
         or_none(run.summary.mde_pct, |mde| format!("{mde:.2} %")),
         pct(published.and_then(|p| p.slowed_pct)),
         or_none(published, |p| p.void_blocks.to_string()),
+        rate(a.and_then(|a| a.weight_gb_s)),
+        rate(a.and_then(|a| a.weight_gflop_s)),
         or_none(published.and_then(|p| p.pct_of_roof), |share| {
             format!("{share:.1} %")
         }),

@@ -20,7 +20,7 @@ pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
             (Standing::Withdrawn, _) => "**WITHDRAWN**".to_owned(),
             (_, Some(void)) => void.clone(),
             (Standing::Superseded, None) => standing.to_string(),
-            (Standing::Current, None) => NONE.to_owned(),
+            (Standing::Current, None) => or_none(times.suspicious.as_ref(), String::clone),
         };
         let counts = standing != Standing::Withdrawn && times.void.is_none();
         let shown = |value: String| if counts { value } else { NONE.to_owned() };
@@ -33,6 +33,8 @@ pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
             run.run.decode_tokens.to_string(),
             shown(format!("{:.2}", times.ttft_ms)),
             shown(format!("{:.1}", times.decode_tok_s)),
+            shown(format!("{:.1}", times.read_gb_s)),
+            shown(or_none(times.gflop_s, |gflop_s| format!("{gflop_s:.1}"))),
             shown(share),
             note,
         ]);
@@ -44,7 +46,8 @@ pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
     doc.text(
         "Timed by `cargo xtask bench` in one process each, after the same programs were compared \
          with the reference; medians of the repetitions. Absolute times drift from day to day, so \
-         two of these rows are no comparison.",
+         two of these rows are no comparison. GB/s are the weights, keys and values that decoding \
+         reads, GFLOP/s the multiply-adds with them, two operations each.",
     );
     doc.table(
         &[
@@ -55,6 +58,8 @@ pub(super) fn section(doc: &mut Doc, store: &Store) -> Result<()> {
             "tokens",
             "first token, ms",
             "tokens per second",
+            "GB/s",
+            "GFLOP/s",
             "% of roof",
             "note",
         ],

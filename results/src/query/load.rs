@@ -110,6 +110,7 @@ impl Filler<'_> {
             real(of.map(|t| t.ttft_ms)),
             real(of.map(|t| t.decode_tok_s)),
             real(of.map(|t| t.read_gb_s)),
+            real(of.and_then(|t| t.gflop_s)),
             real(run.run.bench.map(|bench| bench.roof.read_gb_s)),
             real(of.and_then(|t| t.pct_of_roof)),
             some(of.and_then(|t| t.void.as_ref())),
@@ -121,6 +122,7 @@ impl Filler<'_> {
             text(model.weights),
             text(&model.weights_sha256),
             int(model.bytes_per_token),
+            model.flops_per_token.map_or(Value::Null, int),
             text(&prompt.name),
             int(prompt.tokens),
             int(run.run.decode_tokens),
@@ -292,6 +294,7 @@ impl Filler<'_> {
             text(&model.weights_sha256),
             int(model.parameters),
             int(model.bytes_per_token),
+            model.flops_per_token.map_or(Value::Null, int),
             text(&prompt.name),
             int(prompt.tokens),
             int(run.run.decode_tokens),
@@ -389,6 +392,8 @@ impl Filler<'_> {
                 int(row.sample),
                 int(row.dispatches),
                 int(row.ns),
+                row.weight_flops.map_or(Value::Null, int),
+                real(row.roof_gb_s),
             ],
         )
     }

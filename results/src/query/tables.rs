@@ -133,6 +133,10 @@ pub const TABLES: &[Table] = &[
                 "bytes_per_token",
                 "bytes of weights and scales read for a token",
             ),
+            int(
+                "flops_per_token",
+                "operations with these, two for each multiply-add; null of older records",
+            ),
             text("prompt", "the prompt's name"),
             int("prompt_tokens", "its tokens"),
             int("decode_tokens", "tokens decoded in a timed element"),
@@ -172,6 +176,7 @@ pub const TABLES: &[Table] = &[
             ),
             real("decode_tok_s", "tokens per second after it"),
             real("read_gb_s", "weights, keys and values read, GB/s"),
+            real("gflop_s", "operations with these, GFLOP/s"),
             real("read_roof_gb_s", "what the adapter reads, GB/s"),
             real("pct_of_roof", "share of that, percent"),
             text("void", "why the times mean nothing, where they do not"),
@@ -185,6 +190,10 @@ pub const TABLES: &[Table] = &[
             int(
                 "bytes_per_token",
                 "bytes of weights and scales read for a token",
+            ),
+            int(
+                "flops_per_token",
+                "operations with these, two for each multiply-add; null of older records",
             ),
             text("prompt", "the prompt's name"),
             int("prompt_tokens", "its tokens"),
@@ -374,6 +383,14 @@ pub const TABLES: &[Table] = &[
             int("sample", "number of the sample, from 0"),
             int("dispatches", "dispatches of the sample"),
             int("ns", "time of all of them, nanoseconds"),
+            int(
+                "weight_flops",
+                "operations of one dispatch with its weights; null of older sheets",
+            ),
+            real(
+                "read_roof_gb_s",
+                "what the adapter reads, GB/s; null of a CPU and of older sheets",
+            ),
         ],
     },
     Table {

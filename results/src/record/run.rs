@@ -145,6 +145,10 @@ pub struct Bench {
     pub roof: Roof,
     /// Bytes of keys and values that a decoded token reads, the mean of those timed.
     pub kv_bytes_per_token: u64,
+    /// Operations with these, two for each multiply-add; absent of records that are older
+    /// than the count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_flops_per_token: Option<u64>,
 }
 
 /// A value of the flag as the run that chose among several read it.
@@ -229,8 +233,13 @@ pub struct Model {
     pub weights_sha256: String,
     /// Number of parameters.
     pub parameters: u64,
-    /// Bytes of weights and scales that the matmuls read for each token.
+    /// Bytes of weights and scales that the matmuls read for each token; of an A/B of one
+    /// dispatch, that it reads.
     pub bytes_per_token: u64,
+    /// Operations with these weights, two for each multiply-add, likewise; absent of records
+    /// that are older than the count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops_per_token: Option<u64>,
 }
 
 impl Model {

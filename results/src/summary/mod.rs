@@ -13,6 +13,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::journal::AbRun;
+use crate::roof;
 use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Quality, Status, Weights};
 use crate::stats::{
     Block, Blocks, Contrast, Estimate, Interval, Kind, Published, ReplicateBlocks, Rules,
@@ -162,6 +163,12 @@ pub struct ArmSummary {
     /// Median time of the dispatch, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_us: Option<f64>,
+    /// Weights read in that time, of a decoded token or of the dispatch, GB/s (10^9).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_gb_s: Option<f64>,
+    /// Operations with these, where they were counted, GFLOP/s (10^9).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_gflop_s: Option<f64>,
 }
 
 /// The A/A control of the summary, percent.
@@ -499,12 +506,10 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
         return Ok(None);
     };
     let interval = |i: Interval| [percent(i.lo), percent(i.hi)];
-    let ms = middle(&analysis.ms_per_token(Arm::A))?;
-    let gb_s = ms.map(|ms| run.run.model.bytes_per_token as f64 / (ms * 1e6));
-    // The bytes are those of a decoded token or of a dispatch, which may have no weights.
-    let of_bytes = matches!(run.run.metric, Metric::Decode | Metric::Dispatch);
-    let has_roof = of_bytes && run.run.model.bytes_per_token > 0 && !run.run.adapter.is_cpu();
-    let gb_s = gb_s.filter(|_| has_roof);
+    let plan = run.run.plan(Arm::A);
+    let gb_s = arm(run, analysis, Arm::A, plan)?.weight_gb_s;
+    let gb_s = gb_s.filter(|_| !run.run.adapter.is_cpu());
+    let far_below = gb_s.and_then(|gb_s| roof::far_below(gb_s, publish.roof.read_gb_s));
     Ok(Some(PublishedSummary {
         replicates: found.replicates,
         looks: publish.looks.clone(),
@@ -516,7 +521,9 @@ fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary
         trimmed_pct: found.trimmed.map(percent),
         within_ci_pct: found.within.map(interval),
         void_blocks: found.void[0],
-        gates: analysis.gates.clone(),
+        gates: (analysis.gates.iter().cloned())
+            .chain(far_below.map(|reason| format!("A reads {reason}")))
+            .collect(),
         pct_of_roof: gb_s.map(|gb_s| 100.0 * gb_s / publish.roof.read_gb_s),
         roof_gb_s: publish.roof.read_gb_s,
         chosen_from: (publish.chosen_from.iter())
@@ -689,7 +696,12 @@ fn arm(
             whole(run.run.second_turn_tokens.unwrap_or(0)),
         ),
     };
+    let model = &run.run.model;
+    let per_second = |count: u64| Some(count as f64 / (element_ms? * 1e6)).filter(|&n| n > 0.0);
+    let of_weights = counts_weights(run.run.metric) && arm != Arm::Slowed;
     Ok(ArmSummary {
+        weight_gb_s: per_second(model.bytes_per_token).filter(|_| of_weights),
+        weight_gflop_s: (model.flops_per_token.and_then(per_second)).filter(|_| of_weights),
         name: plan.name.clone(),
         dispatches_per_token: plan.dispatches_per_token,
         decode_ms_per_token,
@@ -697,6 +709,12 @@ fn arm(
         second_turn_ms,
         dispatch_us,
     })
+}
+
+/// Whether the record's bytes and operations with weights are those of what is timed: of a
+/// decoded token or a dispatch.
+const fn counts_weights(metric: Metric) -> bool {
+    matches!(metric, Metric::Decode | Metric::Dispatch)
 }
 
 fn prefill_ms(run: &AbRun, analysis: &Analysis, arm: Arm) -> Vec<f64> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CheckCounts, SummaryError};
+use super::{CheckCounts, SummaryError, counts_weights};
 use crate::journal::AbRun;
 use crate::record::{Arm, ArmPlan, Metric, Sample};
 
@@ -118,8 +118,7 @@ fn past_the_roof(run: &AbRun) -> Option<String> {
     let roof = 1.25 * publish.roof.read_gb_s;
     let bytes = run.run.model.bytes_per_token as f64;
     let gb_s = |sample: &Sample| bytes * f64::from(sample.tokens) / sample.wall_ns as f64;
-    // The bytes are those of a decoded token or of a dispatch.
-    let known = matches!(run.run.metric, Metric::Decode | Metric::Dispatch);
+    let known = counts_weights(run.run.metric);
     let fast = (run.samples.iter().filter(|_| known)).find(|sample| gb_s(sample) > roof)?;
     Some(format!(
         "block {}, position {} (arm {}): {:.1} GB/s of weights is past what this adapter reads, \

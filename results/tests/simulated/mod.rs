@@ -199,6 +199,7 @@ pub(crate) fn run() -> Run {
             weights_sha256: hash("weights"),
             parameters: 134_515_008,
             bytes_per_token: 75_800_000,
+            flops_per_token: Some(268_960_000),
         },
         adapter: Adapter {
             name: "Simulated adapter".to_owned(),
@@ -361,6 +362,7 @@ pub(crate) fn bench_lines(id: &str, times: &[[u64; 2]]) -> Vec<Line> {
             dispatch_us: 2.0,
         },
         kv_bytes_per_token: 100_000,
+        kv_flops_per_token: Some(200_000),
     });
     let (prompt, tokens) = (run.prompt.tokens, run.decode_tokens);
     let dispatches = u64::from(run.arms[0].dispatches_per_token) * u64::from(tokens);

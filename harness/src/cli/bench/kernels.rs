@@ -230,6 +230,8 @@ fn measured(args: &BenchArgs) -> Result<Value> {
     let checks = check::model(&engine, &arm, &prompt.ids, check::STEPS)?;
     bar.finish_and_clear();
     let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
+    // A CPU has no one roof: its loads cost arithmetic.
+    let roof_gb_s = (!gpu.features.cpu).then_some(roof.read_gb_s);
     let timed = if failed.is_empty() {
         if let Some(chunk) = &chunk {
             engine.reach(&arm.prefill, &prompt.ids[..chunk.start])?;
@@ -242,14 +244,14 @@ fn measured(args: &BenchArgs) -> Result<Value> {
             modes: args.kernels.modes(),
             save: args.kernels.save_baseline.clone(),
             baseline: args.kernels.baseline.clone(),
-            roof_gb_s: (!gpu.features.cpu).then_some(roof.read_gb_s),
+            roof_gb_s,
         };
         kernels::time(&engine, &arm, program, &timer, &sites, &measuring)?
     } else {
         vec![]
     };
     if let Some(csv) = &args.kernels.csv {
-        kernels::write_csv(csv, &engine, &timer, &timed)?;
+        kernels::write_csv(csv, &engine, &timer, &timed, roof_gb_s)?;
     }
     let slower: Vec<String> = timed.iter().filter_map(slower).collect();
     Ok(json!({
@@ -303,7 +305,6 @@ fn text(answer: &Value) -> String {
     if failed > 0 {
         return format!("CHECK FAILED, times withheld: {failed} checks; see --json");
     }
-    // A CPU has no one roof: its loads cost arithmetic.
     let roof = answer["roof"]["read_gb_s"].as_f64();
     let roof = roof.filter(|_| answer["cpu"] == false);
     let clock = if answer["timer"]["timestamps"] == true {
@@ -330,7 +331,8 @@ fn text(answer: &Value) -> String {
                 let of_roof = roof.map_or_else(String::new, |roof| {
                     format!(", {:.1} % of the roof", 100.0 * gb_s / roof)
                 });
-                format!(", {gb_s:.1} GB/s{of_roof}")
+                let gflop_s = number(&site["weight_gflop_s"]);
+                format!(", {gb_s:.1} GB/s{of_roof}, {gflop_s:.1} GFLOP/s")
             }
             _ => String::new(),
         };
