@@ -6,7 +6,7 @@ use results::external::{External, Figure, Given, Kind, SCHEMA, Side, Tool, compa
 use results::history::Standing;
 use results::journal::AbRun;
 use results::record::Arm;
-use simulated::{World, journal_text, lines, run};
+use simulated::{World, bench_lines, journal_text, lines, run};
 
 /// What a user says about a file of the tests.
 fn given() -> Given {
@@ -340,4 +340,64 @@ fn records_are_validated_when_read_and_written() {
     assert!(text(&[id]).is_err(), "an id that is a path");
     let written = text(&[record("x"), record("y")]).expect("valid");
     assert_eq!(written.lines().count(), 2);
+}
+
+#[test]
+fn a_timing_of_whole_tokens_is_a_side_unless_it_is_void() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let side = |id: &str, times: &[[u64; 2]], standing| {
+        let path = folder.path().join(format!("{id}.jsonl"));
+        std::fs::write(&path, journal_text(&bench_lines(id, times))).expect("written");
+        Side::bench(&AbRun::load(&path).expect("a journal"), standing).expect("times")
+    };
+    let a = side("a", &[[4_100_000, 64_000_000]], Standing::Current);
+    let b = side("b", &[[8_200_000, 32_000_000]], Standing::Current);
+    assert_eq!(a.figure(Figure::Decode), Some(250.0));
+    assert_eq!(
+        a.figure(Figure::Prefill),
+        Some(10_000.0),
+        "41 tokens in 4.1 ms"
+    );
+    let decode = compare(&a, &b, Figure::Decode);
+    assert_eq!(
+        (decode.ratio, decode.word()),
+        (Some(2.0), "not like for like")
+    );
+    for label in [
+        "not measured side by side: 2026-11-30 and 2026-11-30",
+        "a is a timing in one process, which makes no claim",
+    ] {
+        assert!(
+            decode.labels.iter().any(|l| l == label),
+            "{:?}",
+            decode.labels
+        );
+    }
+    assert_eq!(compare(&a, &b, Figure::Ttft).ratio, Some(2.0));
+    // 4.1 MB in a microsecond, no repetition, and one that is withdrawn.
+    for (id, times, standing, why) in [
+        (
+            "fast",
+            vec![[4_100_000, 16_000]],
+            Standing::Current,
+            "fast is void: 4100.0 GB/s",
+        ),
+        (
+            "none",
+            vec![],
+            Standing::Current,
+            "none is without a repetition",
+        ),
+        (
+            "old",
+            vec![[4_100_000, 32_000_000]],
+            Standing::Withdrawn,
+            "old is WITHDRAWN",
+        ),
+    ] {
+        let other = side(id, &times, standing);
+        let found = compare(&a, &other, Figure::Decode);
+        assert_eq!(found.ratio, None, "{id}");
+        assert!(found.refused[0].starts_with(why), "{:?}", found.refused);
+    }
 }

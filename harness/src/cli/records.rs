@@ -10,6 +10,7 @@ use clap::{
 };
 use results::{
     external::{self, Figure, Given, Side, Tool, compare},
+    journal::AbRun,
     merge::merge,
     query::{Format, TABLES, describe, query},
     record::Arm,
@@ -37,7 +38,8 @@ enum ResultsCommand {
     Tables(TablesArgs),
     /// Join the files of shards: journals (*.jsonl) or sheets (*.csv) of one schema
     Merge(MergeArgs),
-    /// Compare two figures: records of other engines, or arms of runs as RUN:ARM
+    /// Compare two figures: records of other engines, timings of whole tokens, or arms of runs
+    /// as RUN:ARM
     Compare(CompareArgs),
 }
 
@@ -88,7 +90,7 @@ struct MergeArgs {
 
 #[derive(Debug, Args)]
 struct CompareArgs {
-    /// A record's id, or RUN:ARM
+    /// The id of a record or of a timing of whole tokens, or RUN:ARM
     first: String,
     /// Another
     second: String,
@@ -292,6 +294,9 @@ fn side(store: &Store, name: &str) -> Result<Side> {
     if let Some(record) = store.external.iter().find(|record| record.id == name) {
         return Ok(Side::external(record));
     }
+    if let Some(run) = store.benches.iter().find(|run| run.run.id == name) {
+        return Ok(Side::bench(run, store.standing(name))?);
+    }
     let arms = [Arm::A, Arm::B, Arm::C, Arm::D];
     if let Some((id, arm)) = name.split_once(':')
         && let Some(run) = store.run(id)
@@ -300,15 +305,20 @@ fn side(store: &Store, name: &str) -> Result<Side> {
     {
         return Ok(side);
     }
-    let runs: Vec<&str> = store.runs.iter().map(|run| run.run.id.as_str()).collect();
+    let ids = |runs: &[AbRun]| -> String {
+        let ids: Vec<&str> = runs.iter().map(|run| run.run.id.as_str()).collect();
+        ids.join(", ")
+    };
     let others: Vec<&str> = store
         .external
         .iter()
         .map(|record| record.id.as_str())
         .collect();
     bail!(
-        "`{name}`: expected a run and its arm, as RUN:A or RUN:B, of {}; or a record of {}",
-        runs.join(", "),
+        "`{name}`: expected a run and its arm, as RUN:A or RUN:B, of {}; a timing of whole tokens, \
+         of {}; or a record of {}",
+        ids(&store.runs),
+        ids(&store.benches),
         others.join(", ")
     )
 }

@@ -10,7 +10,9 @@ use super::{External, Kind};
 use crate::history::Standing;
 use crate::journal::AbRun;
 use crate::record::{Arm, ArmPlan, Mode, Model};
+use crate::stats::StatsError;
 use crate::summary::{AbSummary, SummaryError};
+use crate::tokens::TokenTimes;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,7 +71,7 @@ pub struct Side {
     pub engine: String,
     /// Day of the measurement.
     pub date: String,
-    /// How it came here: `published`, `imported`, or the mode of a run.
+    /// How it came here: `published`, `imported`, the mode of a run, or `timed alone`.
     pub kind: String,
     /// Why it may not be compared, if it may not.
     pub unfit: Option<String>,
@@ -144,7 +146,6 @@ impl Side {
             return Ok(None);
         };
         let of_arm = &summary.arms[at];
-        let (model, prompt) = (&run.run.model, &run.run.prompt);
         let unfit = match (standing, of_arm.decode_ms_per_token.or(of_arm.prefill_ms)) {
             (Standing::Superseded | Standing::Withdrawn, _) => {
                 Some(format!("{} is {standing}", run.run.id))
@@ -153,32 +154,75 @@ impl Side {
             (Standing::Current, Some(_)) => None,
         };
         let per_second = |ms: f64| 1000.0 / ms;
-        let prefill = of_arm
-            .prefill_ms
-            .map(|ms| per_second(ms) * f64::from(prompt.tokens));
+        let prompt_tokens = f64::from(run.run.prompt.tokens);
+        let prefill = of_arm.prefill_ms.map(|ms| per_second(ms) * prompt_tokens);
+        let figures = [
+            None,
+            of_arm.decode_ms_per_token.map(per_second),
+            prefill,
+            of_arm.prefill_ms,
+        ];
         Ok(Some(Self {
             record: format!("{}:{arm}", run.run.id),
-            engine: format!("this workbench, {}", of_arm.name),
-            date: run.run.started_utc.chars().take(10).collect(),
             kind: run.run.mode.to_string(),
             unfit,
-            hardware: run.run.adapter.name.clone(),
-            model: model.id.clone(),
-            quantisation: formats(run.run.plan(arm)),
-            bytes_per_weight: bytes_per_weight(model),
-            prompt: Some(prompt.name.clone()),
-            prompt_tokens: Some(prompt.tokens),
-            decode_tokens: Some(run.run.decode_tokens),
-            pair: Some(run.run.id.clone()),
-            figures: [
-                None,
-                of_arm.decode_ms_per_token.map(per_second),
-                prefill,
-                of_arm.prefill_ms,
-            ],
+            figures,
+            ..Self::of(run, arm)
         }))
     }
+
+    /// A timing of whole tokens as a side.
+    ///
+    /// # Errors
+    /// Times that are no times.
+    pub fn bench(run: &AbRun, standing: Standing) -> Result<Self, StatsError> {
+        let times = TokenTimes::of(run)?;
+        let void = match &times {
+            Some(times) => times.void.clone(),
+            None => Some("without a repetition of programs that were found right".to_owned()),
+        };
+        let unfit = match standing {
+            Standing::Superseded | Standing::Withdrawn => Some(standing.to_string()),
+            Standing::Current => void,
+        };
+        let prompt_tokens = f64::from(run.run.prompt.tokens);
+        let figures = times.map_or([None; 4], |times| {
+            let first = times.ttft_ms;
+            let prefill = 1000.0 * prompt_tokens / first;
+            [None, Some(times.decode_tok_s), Some(prefill), Some(first)]
+        });
+        Ok(Self {
+            kind: BENCH.to_owned(),
+            unfit: unfit.map(|why| format!("{} is {why}", run.run.id)),
+            figures,
+            ..Self::of(run, Arm::A)
+        })
+    }
+
+    /// What a record of this workbench says beside its figures.
+    fn of(run: &AbRun, arm: Arm) -> Self {
+        let (run, plan) = (&run.run, run.run.plan(arm));
+        Self {
+            record: run.id.clone(),
+            engine: format!("this workbench, {}", plan.name),
+            date: run.started_utc.chars().take(10).collect(),
+            kind: String::new(),
+            unfit: None,
+            hardware: run.adapter.name.clone(),
+            model: run.model.id.clone(),
+            quantisation: formats(plan),
+            bytes_per_weight: bytes_per_weight(&run.model),
+            prompt: Some(run.prompt.name.clone()),
+            prompt_tokens: Some(run.prompt.tokens),
+            decode_tokens: Some(run.decode_tokens),
+            pair: Some(run.id.clone()),
+            figures: [None; 4],
+        }
+    }
 }
+
+/// What a timing of whole tokens is, which compares nothing.
+const BENCH: &str = "timed alone";
 
 /// The formats of the weights that an arm's kernels read, by the kernels' names.
 fn formats(plan: &ArmPlan) -> Option<String> {
@@ -317,11 +361,15 @@ pub fn compare(a: &Side, b: &Side, figure: Figure) -> Comparison {
     }
     let values = a.figure(figure).zip(b.figure(figure));
     for side in [a, b] {
-        if side.kind == Mode::Screening.to_string() {
-            labels.push(format!(
-                "{} is a screening run, which makes no claim",
-                side.record
-            ));
+        let screening = Mode::Screening.to_string();
+        for (kind, named) in [
+            (screening.as_str(), "a screening run"),
+            (BENCH, "a timing in one process"),
+        ] {
+            if side.kind == kind {
+                let record = &side.record;
+                labels.push(format!("{record} is {named}, which makes no claim"));
+            }
         }
     }
     let ratio = values.map(|(a, b)| b / a).filter(|_| refused.is_empty());
