@@ -310,7 +310,9 @@ fn a_kernel_past_the_roof_has_no_time_and_the_reason() {
     write(&folder.join("data/fast.csv"), &times).expect("a sheet can be written");
     let bench = text(&made(&folder), "BENCH.md");
     let row = |site: &str| {
-        let found = bench.lines().find(|line| line.starts_with(&format!("| `{site}` |")));
+        let found = bench
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{site}` |")));
         found.unwrap_or_else(|| panic!("no {site}: {bench}"))
     };
     let void = "throughput: void: 3961.5 GB/s is more than the 2000.0 GB/s";

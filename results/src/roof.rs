@@ -34,7 +34,10 @@ mod tests {
     #[test]
     fn a_rate_past_the_roof_is_void_and_one_far_below_it_suspicious() {
         let past = past(2000.1, 2000.0).expect("past");
-        assert!(past.contains("2000.1 GB/s is more than the 2000.0"), "{past}");
+        assert!(
+            past.contains("2000.1 GB/s is more than the 2000.0"),
+            "{past}"
+        );
         assert_eq!(super::past(2000.0, 2000.0), None, "the roof is reached");
         let below = far_below(159.0, 2000.0).expect("suspicious");
         assert!(below.starts_with("8.0 % of the roof"), "{below}");

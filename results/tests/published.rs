@@ -8,8 +8,8 @@ use std::path::Path;
 use results::journal::{AbRun, JournalWriter};
 use results::record::{Arm, Candidate, Line, Status};
 use results::stats::{
-    ReplicateBlocks, Rules, Verdict, benjamini_hochberg, blocks, hodges_lehmann, judge_replicates,
-    spearman,
+    LAG_LIMIT, Limits, MODES_LIMIT, ReplicateBlocks, Rules, Verdict, benjamini_hochberg, blocks,
+    gates, hodges_lehmann, judge_replicates, spearman, two_groups,
 };
 use results::summary::{AbSummary, Analysis};
 use simulated::journal_text;
@@ -233,6 +233,129 @@ fn a_baseline_that_drifts_too_far_voids_its_replicate() {
         "{}",
         summary.reason
     );
+}
+
+/// Shares of a world's replicates that gates void.
+fn voided(world: impl Fn(u64) -> ManyWorlds, count: u64) -> f64 {
+    let limits = Limits {
+        sentinel: 0.02,
+        margin: 0.02,
+        modes: Some(MODES_LIMIT),
+        lag: Some(LAG_LIMIT),
+    };
+    let void = (0..count).filter(|&seed| {
+        let samples = samples(&world(seed).replicate(0));
+        let blocks = blocks(&samples, Arm::OF_PUBLISHED).expect("valid").complete;
+        let sentinels: Vec<(u32, u64)> = blocks.iter().map(|b| (b.index, 1_000)).collect();
+        let found = gates(&blocks, &sentinels, &limits).expect("times");
+        assert!(found.blocks.is_empty(), "sentinels are alike");
+        found.replicate.is_some()
+    });
+    void.count() as f64 / count as f64
+}
+
+#[test]
+fn gates_void_what_is_off_and_seldom_what_is_sound() {
+    // Larger noise than the margin, so that nothing is spared for its size.
+    for (heavy, noise, drift) in [(true, 0.03, 0.0), (false, 0.03, 0.0), (true, 0.01, 0.005)] {
+        let sound = voided(
+            |seed| ManyWorlds {
+                heavy,
+                noise,
+                drift,
+                ..ManyWorlds::new(seed, -0.04)
+            },
+            2000,
+        );
+        // Trend and place once in a thousand each, modes as seldom, lags once in a hundred
+        // where the control's spread is larger than the margin.
+        let most = if noise > 0.02 { 0.02 } else { 0.006 };
+        assert!(sound <= most, "heavy {heavy}, noise {noise}: {sound}");
+    }
+    for heavy in [true, false] {
+        let of = |jump: f64| {
+            let world = |seed| ManyWorlds {
+                jump,
+                heavy,
+                ..ManyWorlds::new(seed, 0.0)
+            };
+            voided(world, 500)
+        };
+        // Half the blocks eight standard deviations of an element slower.
+        let (far, near) = (of(0.08), of(0.01));
+        assert!(far >= 0.9, "heavy {heavy}: {far}");
+        assert!(near <= 0.01, "within the margin, heavy {heavy}: {near}");
+    }
+    let wandering = voided(
+        |seed| ManyWorlds {
+            kept: 0.97,
+            ..ManyWorlds::new(seed, 0.0)
+        },
+        500,
+    );
+    let jumping = voided(
+        |seed| ManyWorlds {
+            kept: 0.01,
+            ..ManyWorlds::new(seed, 0.0)
+        },
+        500,
+    );
+    assert!(
+        wandering > 10.0 * jumping && jumping < 0.03,
+        "{wandering} against {jumping}"
+    );
+}
+
+#[test]
+fn times_of_two_groups_void_a_run_that_declared_it_and_are_reported_of_one_that_did_not() {
+    let dir = folder();
+    let world = ManyWorlds {
+        jump: 0.12,
+        ..ManyWorlds::new(1, 0.0)
+    };
+    let mut lines = published_lines(&world, 5);
+    let summary = AbSummary::of(&load(&lines, dir.path()), dir.path()).expect("a summary");
+    assert_eq!(
+        summary.verdict,
+        Some(Verdict::Invalid),
+        "{}",
+        summary.reason
+    );
+    let published = summary.published.expect("published");
+    assert_eq!(published.void_blocks, 60);
+    let off = |gate: &&String| gate.contains("is void: the baseline's times are of two groups");
+    assert_eq!(published.gates.iter().filter(off).count(), 5);
+
+    let Some(Line::Run(run)) = lines.first_mut() else {
+        panic!("a run line");
+    };
+    let publish = run.publish.as_mut().expect("published");
+    (publish.modes_limit, publish.lag_limit) = (None, None);
+    let summary = AbSummary::of(&load(&lines, dir.path()), dir.path()).expect("a summary");
+    assert_eq!(summary.verdict, Some(Verdict::Equivalent));
+    let reported = |gate: &&String| gate.ends_with("reported, not judged");
+    let gates = summary.published.expect("published").gates;
+    assert_eq!(gates.iter().filter(reported).count(), 5, "{gates:?}");
+}
+
+#[test]
+fn values_are_split_where_they_part() {
+    let two: Vec<f64> = (0..40)
+        .map(|i| f64::from(i % 4) + f64::from(i / 30) * 100.0)
+        .collect();
+    let found = two_groups(&two).expect("finite").expect("forty values");
+    // 30 values around 1.433 and 10 around 101.7, both with a standard deviation of 1.14.
+    assert!((found.gap - 100.267).abs() < 1e-3, "{found:?}");
+    assert!((found.ratio - 87.88).abs() < 0.01, "{found:?}");
+    // Less than a fifth are outliers, not a group.
+    let few: Vec<f64> = (0..40)
+        .map(|i| f64::from(i % 4) + f64::from(i / 36) * 100.0)
+        .collect();
+    let found = two_groups(&few).expect("finite").expect("forty values");
+    assert!(found.ratio < 3.0, "{found:?}");
+    assert_eq!(two_groups(&two[..39]), Ok(None), "too few");
+    assert_eq!(two_groups(&[1.0; 40]), Ok(None), "all the same");
+    two_groups(&[f64::NAN; 40]).expect_err("no times");
 }
 
 /// A stopped run that goes on is, in everything but time, the run that was not stopped.

@@ -262,7 +262,11 @@ fn sheets_come_back_and_their_columns_are_their_types() {
     // A sheet that is older than its last two columns.
     let text = fs::read_to_string(&times).expect("text");
     let cells = |line: &str| line.split(',').take(14).collect::<Vec<_>>().join(",") + "\n";
-    let older = put(&folder, "older.csv", &text.lines().map(cells).collect::<String>());
+    let older = put(
+        &folder,
+        "older.csv",
+        &text.lines().map(cells).collect::<String>(),
+    );
     let Rows::KernelTimes(found) = sheet::read(&older).expect("it reads") else {
         panic!("kernel times");
     };
@@ -468,7 +472,9 @@ fn times_of_whole_tokens_need_a_proof_and_a_bound() {
         "4.1 MB in a microsecond"
     );
     let slow = bench_lines(id, &[[1_000_000, 320_000_000]]);
-    let slow = TokenTimes::of(&load(&slow)).expect("valid").expect("proven");
+    let slow = TokenTimes::of(&load(&slow))
+        .expect("valid")
+        .expect("proven");
     let below = slow.suspicious.expect("4.1 MB in 20 ms");
     assert!(below.starts_with("5.1 % of the roof"), "{below}");
     assert_eq!(slow.void, None, "it may be so");

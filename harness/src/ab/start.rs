@@ -16,6 +16,7 @@ use reference::{Checkpoint, checkpoint::Container};
 use results::{
     journal::{JournalWriter, next_run_id},
     record,
+    stats::{LAG_LIMIT, MODES_LIMIT},
 };
 use std::{collections::BTreeMap, path::Path, time::SystemTime};
 
@@ -153,6 +154,8 @@ pub(super) fn start(
             looks: LOOKS.to_vec(),
             alpha: ALPHA,
             sentinel_limit: sentinel_limit(gpu),
+            modes_limit: Some(MODES_LIMIT),
+            lag_limit: Some(LAG_LIMIT),
             slowed_share: match run {
                 Run::Tokens => slowed_share(arms),
                 Run::Dispatch { count, extra, .. } => *extra as f64 / *count as f64,

@@ -75,10 +75,10 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::{
+        Settings,
         features::Features,
         models,
         plan::{Phase, tests::plan},
-        Settings,
     };
 
     #[test]
@@ -134,7 +134,11 @@ mod tests {
         assert_eq!(whole.flops, 10 * 32 * 2 * 2 * 3072);
         assert_eq!(of("phi3-mini", &["splitk=8"]), whole, "parts read as much");
         let int8 = of("phi3-mini", &["kv8=1", "splitk=0"]);
-        assert_eq!(int8.bytes, 10 * 32 * 2 * (3072 + 32 * 2), "codes and scales");
+        assert_eq!(
+            int8.bytes,
+            10 * 32 * 2 * (3072 + 32 * 2),
+            "codes and scales"
+        );
         assert_eq!(int8.flops, whole.flops);
         // One layer of four, with 16 query heads on 4 of 256 elements.
         let hybrid = of("qwen35-4b", &[]);

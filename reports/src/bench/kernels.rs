@@ -205,7 +205,10 @@ fn table(sites: &[Site<'_>], roof: Option<f64>) -> Vec<Vec<String>> {
                 or_none(site.token_us().zip(token), |(us, token)| {
                     format!("{:.1}", 100.0 * us / token)
                 }),
-                or_none(Some(site.notes.join("; ")).filter(|s| !s.is_empty()), |notes| notes),
+                or_none(
+                    Some(site.notes.join("; ")).filter(|s| !s.is_empty()),
+                    |notes| notes,
+                ),
             ]
         })
         .collect()

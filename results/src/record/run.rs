@@ -101,6 +101,15 @@ pub struct Publish {
     /// A block counts only where the sentinel after it is within this of the median of
     /// its replicate, a log ratio.
     pub sentinel_limit: f64,
+    /// A replicate counts only where the baseline's times are not of two groups farther
+    /// apart than this many standard deviations within them; absent of a run that did not
+    /// declare it, where it is reported and not judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes_limit: Option<f64>,
+    /// A replicate counts only where the control's neighbouring blocks do not go together
+    /// more than this, an autocorrelation; absent likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_limit: Option<f64>,
     /// Weight bytes that the slowed arm reads more than the baseline, as a share of the
     /// baseline's; of one dispatch, the dispatches that it makes more.
     pub slowed_share: f64,
@@ -548,6 +557,15 @@ impl Publish {
         share("alpha", self.alpha)?;
         share("sentinel_limit", self.sentinel_limit)?;
         share("slowed_share", self.slowed_share)?;
+        if let Some(lag) = self.lag_limit {
+            share("lag_limit", lag)?;
+        }
+        let positive = |limit: f64| limit.is_finite() && limit > 0.0;
+        if let Some(modes) = self.modes_limit.filter(|&modes| !positive(modes)) {
+            return Err(format!(
+                "publish.modes_limit: expected a value above 0, found {modes}"
+            ));
+        }
         self.roof.validate("publish")
     }
 }

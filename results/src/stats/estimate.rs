@@ -162,7 +162,7 @@ pub fn mean_interval(values: &[f64], level: f64) -> Result<Option<Interval>, Sta
 }
 
 /// `None` for fewer than two values.
-fn standard_deviation(values: &[f64]) -> Result<Option<f64>, StatsError> {
+pub(super) fn standard_deviation(values: &[f64]) -> Result<Option<f64>, StatsError> {
     finite("the standard deviation", values)?;
     if values.len() < 2 {
         return Ok(None);

@@ -3,12 +3,35 @@
 
 use distrs::{Normal, StudentsT};
 
-use super::{Block, StatsError, mean_interval, median};
+use super::estimate::standard_deviation;
+use super::{Block, StatsError, mean_interval, median, percent};
 use crate::record::Arm;
 
 /// Two-sided error rate of the gates on trend and position: a sound replicate is lost
 /// once in a thousand.
 const RATE: f64 = 0.001;
+
+/// Distance of two groups of times, in standard deviations within them, that times of one
+/// group reach once in a thousand replicates of twelve blocks, even where they are spread
+/// evenly; a normal spread reaches 4.
+pub const MODES_LIMIT: f64 = 5.5;
+
+/// Autocorrelation of neighbouring blocks that is strong: independent ones reach it once in
+/// a hundred replicates of twelve.
+pub const LAG_LIMIT: f64 = 0.6;
+
+/// What a run declared of its gates. What it did not declare is reported and voids nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Departure of a sentinel from the median of its replicate, a log ratio.
+    pub sentinel: f64,
+    /// Half-width of "no difference that matters", a log ratio: what is smaller voids nothing.
+    pub margin: f64,
+    /// Distance of two groups of the baseline's times, in standard deviations within them.
+    pub modes: Option<f64>,
+    /// Autocorrelation of the control's neighbouring blocks.
+    pub lag: Option<f64>,
+}
 
 /// What the gates say of the blocks of one replicate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,21 +40,25 @@ pub struct Gates {
     pub replicate: Option<String>,
     /// Why single blocks are void, by their number.
     pub blocks: Vec<(u32, String)>,
-    /// Autocorrelation of the changes of neighbouring blocks; reported, not judged.
-    pub lag_one: Option<f64>,
+    /// What is worth a word and voids nothing.
+    pub reported: Vec<String>,
 }
 
 /// The gates on a replicate's complete blocks. `sentinels` are the times of the sentinel
-/// by block; `sentinel_limit` and `margin` are log ratios.
+/// by block. What B did is not looked at.
 ///
 /// # Errors
 /// A time that is no time.
 pub fn gates(
     blocks: &[Block],
     sentinels: &[(u32, u64)],
-    sentinel_limit: f64,
-    margin: f64,
+    limits: &Limits,
 ) -> Result<Gates, StatsError> {
+    let Limits {
+        sentinel: sentinel_limit,
+        margin,
+        ..
+    } = *limits;
     let mut found = Gates::default();
     let logs: Vec<f64> = sentinels.iter().map(|&(_, ns)| (ns as f64).ln()).collect();
     let middle = match logs.is_empty() {
@@ -50,8 +77,8 @@ pub fn gates(
                 if off.abs() > sentinel_limit {
                     let reason = format!(
                         "the sentinel was {:+.1} % off its median, the limit is {:.1} %",
-                        super::percent(off),
-                        super::percent(sentinel_limit)
+                        percent(off),
+                        percent(sentinel_limit)
                     );
                     found.blocks.push((block.index, reason));
                 }
@@ -59,9 +86,99 @@ pub fn gates(
         }
     }
     found.replicate = trend(blocks, margin)?.or(position(blocks, margin)?);
-    let changes: Vec<f64> = blocks.iter().map(Block::log_ratio).collect();
-    found.lag_one = lag_one(&changes);
+    let modes_off = modes(blocks, limits.modes.unwrap_or(MODES_LIMIT), margin)?;
+    let lag_off = lag(blocks, limits.lag.unwrap_or(LAG_LIMIT), margin)?;
+    for (off, declared) in [(modes_off, limits.modes), (lag_off, limits.lag)] {
+        if declared.is_some() {
+            found.replicate = found.replicate.or(off);
+        } else {
+            found.reported.extend(off);
+        }
+    }
     Ok(found)
+}
+
+/// The baseline and its control must be of one kind of times, not of two: a clock that
+/// jumps, or another process that comes and goes.
+fn modes(blocks: &[Block], limit: f64, margin: f64) -> Result<Option<String>, StatsError> {
+    let mut times = Vec::with_capacity(4 * blocks.len());
+    for block in blocks {
+        for arm in [Arm::A, Arm::Control] {
+            times.extend(block.times.get(&arm).into_iter().flatten().map(|t| t.ln()));
+        }
+    }
+    let Some(found) = two_groups(&times)? else {
+        return Ok(None);
+    };
+    Ok((found.ratio > limit && found.gap > margin).then(|| {
+        format!(
+            "the baseline's times are of two groups, {:.1} % apart and {:.1} standard deviations \
+             within them, the limit is {limit:.1}",
+            percent(found.gap),
+            found.ratio
+        )
+    }))
+}
+
+/// The control's neighbouring blocks must not go together, where they differ by more than
+/// the margin: then they are less evidence than they are many.
+fn lag(blocks: &[Block], limit: f64, margin: f64) -> Result<Option<String>, StatsError> {
+    let changes: Vec<f64> = blocks.iter().map(Block::control_log_ratio).collect();
+    let spread = standard_deviation(&changes)?.filter(|sd| *sd > margin);
+    let strong = lag_one(&changes).filter(|lag| lag.abs() > limit);
+    Ok(spread.zip(strong).map(|(sd, lag)| {
+        format!(
+            "neighbouring blocks of the control go together (autocorrelation {lag:+.2}, the limit \
+             is {limit:.2}) and differ by {:.1} %",
+            percent(sd)
+        )
+    }))
+}
+
+/// Values split in two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Groups {
+    /// Difference of the groups' means.
+    pub gap: f64,
+    /// The same in standard deviations within the groups.
+    pub ratio: f64,
+}
+
+/// Fewer values than this are not split: chance would make groups of them.
+const FEWEST: usize = 40;
+
+/// Splits values in two groups, each a fifth of them at least, so that as little spread as
+/// can be is left within; `None` for fewer than forty values, or values that are all the
+/// same.
+///
+/// # Errors
+/// A value is not finite.
+pub fn two_groups(values: &[f64]) -> Result<Option<Groups>, StatsError> {
+    super::finite("the split in two groups", values)?;
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    if n < FEWEST {
+        return Ok(None);
+    }
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let least = n.div_ceil(5);
+    let gap = |at: usize| mean(&sorted[at..]) - mean(&sorted[..at]);
+    let between = |at: usize| (at * (n - at)) as f64 * gap(at).powi(2);
+    let splits = least..=n - least;
+    let Some(at) = splits.max_by(|&a, &b| between(a).total_cmp(&between(b))) else {
+        return Ok(None);
+    };
+    let squares = |values: &[f64]| {
+        let mean = mean(values);
+        values.iter().map(|v| (v - mean).powi(2)).sum::<f64>()
+    };
+    let within = squares(&sorted[..at]) + squares(&sorted[at..]);
+    let (gap, sd) = (gap(at), (within / (n - 2) as f64).sqrt());
+    Ok((gap > 0.0).then(|| Groups {
+        gap,
+        ratio: gap / sd,
+    }))
 }
 
 /// The baseline must not get slower or faster with time: Spearman's rank correlation,
@@ -81,7 +198,7 @@ fn trend(blocks: &[Block], margin: f64) -> Result<Option<String>, StatsError> {
         format!(
             "the baseline drifted by {:+.1} % from the first third of its blocks to the last \
              (rank correlation with time {rho:+.2})",
-            super::percent(drift)
+            percent(drift)
         )
     }))
 }
@@ -101,7 +218,7 @@ fn position(blocks: &[Block], margin: f64) -> Result<Option<String>, StatsError>
     Ok(off.then(|| {
         format!(
             "the baseline's first time in a block differs from its second by {:+.1} %",
-            super::percent(mean)
+            percent(mean)
         )
     }))
 }

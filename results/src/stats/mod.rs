@@ -15,7 +15,7 @@ mod verdict;
 pub use block::{Block, Blocks, blocks};
 pub use contrast::{Contrast, Kind, contrasts};
 pub use estimate::{Estimate, hodges_lehmann, mean_interval, median, quantile, quartiles};
-pub use gates::{Gates, gates, spearman};
+pub use gates::{Gates, Groups, LAG_LIMIT, Limits, MODES_LIMIT, gates, spearman, two_groups};
 pub use published::{
     MOST_VOID, Published, ReplicateBlocks, Rules, benjamini_hochberg, judge_replicates, p_beyond,
 };

@@ -13,10 +13,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::journal::AbRun;
-use crate::roof;
 use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Quality, Status, Weights};
+use crate::roof;
 use crate::stats::{
-    Block, Blocks, Contrast, Estimate, Interval, Kind, Published, ReplicateBlocks, Rules,
+    Block, Blocks, Contrast, Estimate, Interval, Kind, Limits, Published, ReplicateBlocks, Rules,
     StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, mean_interval,
     median, percent,
 };
@@ -454,13 +454,19 @@ fn valid_blocks(
     reasons: &mut Vec<String>,
 ) -> Result<BTreeSet<u32>, StatsError> {
     let mut valid = BTreeSet::new();
+    let limits = Limits {
+        sentinel: publish.sentinel_limit,
+        margin: run.run.margin,
+        modes: publish.modes_limit,
+        lag: publish.lag_limit,
+    };
     for (index, replicate) in run.replicates.iter().enumerate() {
         let own = |block: &&Block| run.replicate_of(block.index) == Some(index);
         let blocks: Vec<Block> = blocks.iter().filter(own).cloned().collect();
         let sentinels: Vec<(u32, u64)> = (replicate.sentinels.iter())
             .map(|sentinel| (sentinel.block, sentinel.wall_ns))
             .collect();
-        let found = gates(&blocks, &sentinels, publish.sentinel_limit, run.run.margin)?;
+        let found = gates(&blocks, &sentinels, &limits)?;
         if let Some(reason) = &found.replicate {
             reasons.push(format!("replicate {index} is void: {reason}"));
             continue;
@@ -470,18 +476,12 @@ fn valid_blocks(
         }
         let counts = |block: &&Block| found.blocks.iter().all(|(void, _)| *void != block.index);
         valid.extend(blocks.iter().filter(counts).map(|block| block.index));
-        if let Some(lag) = found.lag_one.filter(|lag| lag.abs() > STRONG) {
-            reasons.push(format!(
-                "replicate {index}: neighbouring blocks go together (autocorrelation {lag:+.2}); \
-                 reported, not judged"
-            ));
+        for reason in &found.reported {
+            reasons.push(format!("replicate {index}: {reason}; reported, not judged"));
         }
     }
     Ok(valid)
 }
-
-/// An autocorrelation worth a word.
-const STRONG: f64 = 0.6;
 
 fn by_replicate(run: &AbRun, blocks: &[Block], valid: &BTreeSet<u32>) -> Vec<ReplicateBlocks> {
     let mut replicates = vec![ReplicateBlocks::default(); run.replicates.len()];

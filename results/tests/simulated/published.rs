@@ -7,6 +7,8 @@ use results::record::{
     Status,
 };
 
+use results::stats::{LAG_LIMIT, MODES_LIMIT};
+
 use super::{Random, checks, run, sample};
 
 /// A world to draw replicates from.
@@ -28,6 +30,11 @@ pub(crate) struct ManyWorlds {
     pub(crate) drift: f64,
     /// Share of blocks whose sentinel is off.
     pub(crate) disturbed: f64,
+    /// What a clock that jumps adds to the log times of every other block, on average.
+    pub(crate) jump: f64,
+    /// Share of the last block's excursion that the control's next one keeps, of a standard
+    /// deviation of 10 %; 0 without excursions.
+    pub(crate) kept: f64,
 }
 
 impl ManyWorlds {
@@ -42,6 +49,8 @@ impl ManyWorlds {
             heavy: true,
             drift: 0.0,
             disturbed: 0.0,
+            jump: 0.0,
+            kept: 0.0,
         }
     }
 
@@ -58,8 +67,18 @@ impl ManyWorlds {
         })];
         lines.extend(self.checks(index).into_iter().map(Line::Check));
         let own = self.between * random.normal();
+        let mut excursion = 0.0;
         for block in index * publish.blocks..(index + 1) * publish.blocks {
-            lines.extend(self.block(&run, block, own, &mut random));
+            if self.kept > 0.0 {
+                let fresh = (1.0 - self.kept.powi(2)).sqrt() * 0.1 * random.normal();
+                excursion = self.kept * excursion + fresh;
+            }
+            let jump = if self.jump > 0.0 && random.unit() < 0.5 {
+                self.jump
+            } else {
+                0.0
+            };
+            lines.extend(self.block(&run, block, [own, excursion, jump], &mut random));
             let off = if random.unit() < self.disturbed {
                 0.2
             } else {
@@ -89,7 +108,15 @@ impl ManyWorlds {
         all
     }
 
-    fn block(&self, run: &Run, block: u32, own: f64, random: &mut Random) -> Vec<Line> {
+    /// A block whose B has a shift of its own, whose control has another, and all of whose
+    /// times have one.
+    fn block(
+        &self,
+        run: &Run,
+        block: u32,
+        [own, excursion, jump]: [f64; 3],
+        random: &mut Random,
+    ) -> Vec<Line> {
         use Arm::{A, B, Control, Slowed};
         let half = if random.bits() & 1 == 0 {
             [A, Control, Slowed, B]
@@ -108,14 +135,15 @@ impl ManyWorlds {
                 let shift = match arm {
                     B => self.effect + own,
                     Slowed => self.slowed,
-                    A | Control | Arm::C | Arm::D => 0.0,
+                    Control => excursion,
+                    A | Arm::C | Arm::D => 0.0,
                 };
                 let noise = if self.heavy {
                     random.heavy()
                 } else {
                     random.normal()
                 };
-                let log = shift + self.noise * noise + self.drift * place(position);
+                let log = jump + shift + self.noise * noise + self.drift * place(position);
                 Line::Sample(sample(run, block, position, arm, log))
             })
             .collect()
@@ -141,6 +169,8 @@ pub(crate) fn published_run() -> Run {
         looks: vec![5, 8, 12],
         alpha: 0.05 / 3.0,
         sentinel_limit: 0.0198,
+        modes_limit: Some(MODES_LIMIT),
+        lag_limit: Some(LAG_LIMIT),
         slowed_share: 0.062,
         roof: Roof {
             read_gb_s: 20.0,
