@@ -19,7 +19,7 @@ use crate::{
     model::Prompt,
     progress::phase,
 };
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use blocks::{Until, blocks};
 use element::{Tokens, Turns};
 use gate::gate;
@@ -57,8 +57,9 @@ pub struct Request<'a> {
     pub tokens: usize,
     /// Time to spend on measuring.
     pub budget: Duration,
-    /// Margin as a fraction of the decode time.
-    pub margin: f64,
+    /// Margin as a fraction of the time; by default [`MARGIN`], and of one dispatch what its
+    /// control reads before the run.
+    pub margin: Option<f64>,
     /// Seed of the block order and of what the sweep puts in the KV cache.
     pub seed: u64,
     /// The command line, for the record.
@@ -76,19 +77,26 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// What is timed, the control among them.
+    fn timed(&self) -> &'static [record::Arm] {
+        record::Arm::of(self.arms.len(), self.publish.is_some())
+    }
+
     /// The arms by number, without the control.
-    const fn kinds(&self) -> &'static [record::Arm] {
-        match self.publish {
-            Some(_) => &[record::Arm::A, record::Arm::B, record::Arm::Slowed],
-            None => &[
-                record::Arm::A,
-                record::Arm::B,
-                record::Arm::C,
-                record::Arm::D,
-            ],
-        }
+    fn kinds(&self) -> Vec<record::Arm> {
+        let timed = self.timed().iter().copied();
+        timed.filter(|&kind| kind != record::Arm::Control).collect()
+    }
+
+    /// The number of an arm; the control is made as the first.
+    fn number(&self, kind: record::Arm) -> Result<usize> {
+        let number = kind.plan(self.timed());
+        number.with_context(|| format!("arm {kind} is not one of this A/B"))
     }
 }
+
+/// Margin of whole tokens, where nobody says.
+pub const MARGIN: f64 = 0.02;
 
 /// What the arms of a run differ in.
 #[derive(Clone, Debug)]
@@ -388,7 +396,7 @@ fn measure(
         return Ok(true);
     }
     phase(&bar, "timing the prefill");
-    for (arm, kind) in arms.iter().zip(request.kinds().iter().copied()) {
+    for (arm, kind) in arms.iter().zip(request.kinds()) {
         if interrupt::asked() {
             return Ok(true);
         }

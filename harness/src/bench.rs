@@ -7,8 +7,8 @@ pub mod journal;
 pub mod kernels;
 
 use crate::engine::{Arm, Engine};
-use anyhow::{Result, ensure};
 use ::kernels::plan::Work;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

@@ -7,6 +7,7 @@ mod cases;
 mod check;
 mod files;
 mod kernels;
+mod measure;
 mod ppl;
 mod records;
 mod text;

@@ -134,7 +134,9 @@ fn bad_input_is_explained_with_status_2() {
             "not of rope",
         ),
         ("ab --kernel rope --shape 5", "expected ROWSxK"),
-        ("ab --flags splitk,vec4 --publish", "--publish"),
+        ("ab --site down", "--site"),
+        ("bench --publish", "expected --wgsl FILE"),
+        ("bench --kernels --margin 3", "expected --wgsl FILE"),
         ("ab --flag splitk --publish --blocks 1", "--blocks 1"),
         ("ab --flag splitk --publish --margin 40", "--margin 40"),
         (

@@ -60,7 +60,7 @@ fn require(test: &str, expected: Verdict, change: impl Fn(&Gpu, &ArmSettings) ->
             prompt: model::prompt(weights.spec(), Some(8), SEED).expect("a prompt"),
             tokens: 16,
             budget: BUDGET,
-            margin: MARGIN,
+            margin: Some(MARGIN),
             seed: SEED + attempt as u64,
             command: test.to_owned(),
             passage: None,

@@ -318,3 +318,32 @@ fn two_flags_have_four_arms_three_verdicts_and_five_pictures() {
         roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
+
+#[test]
+fn a_published_run_of_two_flags_says_every_effect_over_its_replicates() {
+    let lines = TwoFlags::new(7, -0.1, 0.0, -0.02).published_lines(12);
+    let (page, report) = page_of("published_two_flags", &lines);
+    for fact in [
+        "`splitk`: whatever the other flag, time changes by",
+        "(98.3 % interval ",
+        "| effect | verdict | size | 98.3 % interval |",
+        "Sizes are means over replicates",
+        "## Replicates and gates",
+        "| replicates | 12 |",
+        "| effect of each replicate | `splitk`: ",
+        "S: `splitk=0 with 6.0 % more work`",
+    ] {
+        assert!(page.contains(fact), "the page lacks {fact:?}:\n{page}");
+    }
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| effect of each replicate"));
+    let row = row.expect("a row");
+    // Five of the flags that had their verdict, and twelve of the interaction.
+    assert_eq!(row.matches(" %").count(), 5 + 5 + 12, "{row}");
+    let picture = fs::read_to_string(report.join("distribution.svg")).expect("a picture");
+    for arm in ["A: ", "A&#39;: ", "B: ", "C: ", "D: ", "S: "] {
+        let found = picture.contains(arm) || picture.contains(&arm.replace("&#39;", "'"));
+        assert!(found, "no {arm} in the picture");
+    }
+}

@@ -19,7 +19,7 @@ pub fn far_below(gb_s: f64, roof_gb_s: f64) -> Option<String> {
     let share = gb_s / roof_gb_s;
     (share < SUSPICIOUS).then(|| {
         format!(
-            "{:.1} % of the roof is below {:.0} % and suspicious: the time may be of something \
+            "{:.1} % of the roof, less than {:.0} %, is suspicious: the time may be of something \
              else than reading weights",
             100.0 * share,
             100.0 * SUSPICIOUS

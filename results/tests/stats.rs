@@ -4,12 +4,12 @@
 mod simulated;
 
 use proptest::prelude::*;
-use results::record::{Arm, Sample};
+use results::record::{Arm, Sample, Spread};
 use results::stats::{
     Judgement, StatsError, TimeNeeded, Verdict, blocks, blocks_needed, hodges_lehmann, judge,
-    signed_rank_interval, signed_rank_level,
+    signed_rank_interval, signed_rank_level, spread,
 };
-use simulated::{Random, World};
+use simulated::{Random, World, run};
 
 fn judged(world: &World) -> Judgement {
     let blocks = blocks(&world.samples(), Arm::OF_ONE_FLAG)
@@ -324,4 +324,70 @@ proptest! {
         };
         prop_assert_eq!(mirror, other);
     }
+}
+
+/// Blocks of A and A' alone, of which a run of one dispatch finds its margin.
+fn control_blocks(seed: u64, noise: f64) -> Vec<f64> {
+    let world = World {
+        blocks: 20,
+        noise,
+        heavy: true,
+        ..World::new(seed, 0.0)
+    };
+    let found = blocks(&world.samples(), Arm::OF_ONE_FLAG).expect("valid samples");
+    let control = found.complete.iter().map(|block| block.control_log_ratio());
+    control.collect()
+}
+
+#[test]
+fn a_margin_found_of_the_control_holds_what_does_not_differ() {
+    for noise in [0.002, 0.01, 0.05] {
+        let (mut equal, mut different, mut least) = (0, 0, 0);
+        for seed in 0..400 {
+            let found = spread(&control_blocks(seed, noise)).expect("values");
+            let margin = found.margin();
+            least += u32::from(margin == Spread::LEAST);
+            // The run that follows, of other blocks.
+            let (effect, control) = (
+                control_blocks(seed ^ 0xe_ffec_0000, noise),
+                control_blocks(seed ^ 0xc0_0000_0000, noise),
+            );
+            let verdict = judge(&effect, &control, margin).expect("valid").verdict;
+            equal += u32::from(verdict == Verdict::Equivalent);
+            different += u32::from(matches!(verdict, Verdict::Faster | Verdict::Slower));
+        }
+        assert!(equal >= 396, "noise {noise}: {equal} of 400 equal");
+        assert_eq!(different, 0, "noise {noise}");
+        // Times are as exact as the least margin asks, or not nearly.
+        let fits = if noise < 0.005 {
+            least >= 350
+        } else {
+            least == 0
+        };
+        assert!(fits, "noise {noise}: {least} of 400 have the least margin");
+    }
+    // 19 values up to the 95th percentile of 20, interpolated.
+    let values: Vec<f64> = (1..=20)
+        .map(|i| f64::from(i) * if i % 2 == 0 { 1e-3 } else { -1e-3 })
+        .collect();
+    let found = spread(&values).expect("values");
+    assert!((found.p95 - 0.01905).abs() < 1e-12, "{found:?}");
+    assert!((found.margin() - 0.0381).abs() < 1e-12, "{found:?}");
+    spread(&[]).expect_err("nothing to find it of");
+}
+
+#[test]
+fn a_margin_that_does_not_follow_from_its_control_is_refused() {
+    let mut line = run();
+    line.margin_from = Some(Spread {
+        blocks: 20,
+        p95: 0.01,
+    });
+    assert_eq!(line.validate(), Ok(()));
+    line.margin = 0.03;
+    let error = line.validate().expect_err("not twice the control's");
+    assert!(
+        error.contains("expected 0.02 of the control's 0.01, found 0.03"),
+        "{error}"
+    );
 }

@@ -7,9 +7,12 @@ use std::path::Path;
 
 use results::journal::AbRun;
 use results::record::{Arm, Line};
-use results::stats::{Contrast, StatsError, blocks, contrasts};
+use results::stats::{
+    Block, Contrast, Published, ReplicateBlocks, Rules, StatsError, Verdict, blocks, contrasts,
+    judge_replicates, questions,
+};
 use results::summary::{AbSummary, SummaryError};
-use simulated::two_flags::{TwoFlags, two_flags_run};
+use simulated::two_flags::{TwoFlags, published_two_flags_run, two_flags_run};
 use simulated::{journal_text, lines, run};
 
 fn contrasts_of(world: &TwoFlags) -> [Contrast; 3] {
@@ -67,6 +70,99 @@ fn an_interaction_is_found_where_there_is_one_and_only_there() {
     // On the margin a verdict of either kind is wrong in one tail of 2.5 % at most.
     let wrong = with_word("REINFORCING", -0.02);
     assert!(wrong <= 12, "{wrong} of 200 on the margin");
+}
+
+/// What 12 replicates of a world say of its interaction.
+fn published_interaction(world: &TwoFlags) -> Published {
+    let interaction = questions(&published_two_flags_run()).remove(2);
+    let replicates: Vec<ReplicateBlocks> = (0..12)
+        .map(|index| {
+            let samples = world.replicate(index);
+            let found = blocks(&samples, Arm::OF_TWO_PUBLISHED).expect("valid");
+            let each = |of: &dyn Fn(&Block) -> f64| found.complete.iter().map(of).collect();
+            ReplicateBlocks {
+                effect: each(&|block| interaction.of_block(block)),
+                control: each(&Block::control_log_ratio),
+                slowed: each(&Block::slowed_log_ratio),
+                void: 0,
+            }
+        })
+        .collect();
+    let rules = Rules {
+        looks: &[5, 8, 12],
+        alpha: 0.05 / 3.0,
+        margin: 0.02,
+    };
+    judge_replicates(&replicates, &rules).expect("valid")
+}
+
+#[test]
+fn a_published_interaction_is_found_where_there_is_one_and_only_there() {
+    let rate = |verdict: Verdict, interaction: f64| {
+        let worlds = (0..200).map(|seed| TwoFlags::new(seed, -0.05, -0.05, interaction));
+        let found = worlds.map(|world| published_interaction(&world).judgement.verdict);
+        found.filter(|&found| found == verdict).count()
+    };
+    assert!(rate(Verdict::Faster, -0.06) >= 195, "6 % together saved");
+    assert!(rate(Verdict::Equivalent, 0.0) >= 190, "none");
+    let wrong = rate(Verdict::Faster, 0.0) + rate(Verdict::Slower, 0.0);
+    assert_eq!(wrong, 0, "none of 200 where there is none");
+    // Three looks of 1.67 % two-sided: 2.5 % in one tail at most, 5 of 200.
+    let wrong = rate(Verdict::Faster, -0.02);
+    assert!(wrong <= 12, "{wrong} of 200 on the margin");
+    let mut covered = 0;
+    for seed in 0..200 {
+        let world = TwoFlags::new(seed, -0.05, -0.05, 0.01);
+        let effect = published_interaction(&world).judgement.effect;
+        let ci = effect.and_then(|e| e.ci).expect("12 replicates");
+        covered += u32::from((ci.lo..=ci.hi).contains(&0.01));
+    }
+    assert!(covered >= 188, "{covered} of 200 hold the truth");
+}
+
+#[test]
+fn a_published_run_of_two_flags_goes_on_until_every_effect_has_its_verdict() {
+    // Of the interaction, on the margin, no number of replicates can tell.
+    let world = TwoFlags::new(7, -0.1, 0.0, -0.02);
+    let of = |replicates| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("two-flags-published-{replicates}.jsonl"));
+        fs::write(&path, journal_text(&world.published_lines(replicates))).expect("written");
+        let run = AbRun::load(&path).expect("it loads");
+        AbSummary::of(&run, Path::new("reports/x")).expect("a sound run")
+    };
+    let [five, eight, twelve] = [5, 8, 12].map(of);
+    let words = |summary: &AbSummary| -> Vec<&str> {
+        summary.contrasts.iter().map(|c| c.verdict).collect()
+    };
+    assert_eq!(words(&five), ["FASTER", "EQUIVALENT", "INCONCLUSIVE"]);
+    assert_eq!(words(&five), words(&twelve));
+    let published = |summary: &AbSummary| summary.published.clone().expect("published");
+    let finished = [&five, &eight, &twelve].map(|s| published(s).finished);
+    assert_eq!(finished, [false, false, true]);
+    assert_eq!(published(&eight).replicates, 8, "of the interaction");
+    assert!(
+        five.more_time
+            .contains("3 more replicates to the look at 8"),
+        "{}",
+        five.more_time
+    );
+    assert!(five.contrasts[0].more_time.starts_with("nothing more"));
+    // What had its verdict keeps it, and its replicates.
+    assert_eq!(five.contrasts[0], twelve.contrasts[0]);
+    let counts = twelve
+        .contrasts
+        .iter()
+        .map(|c| c.replicate_effects_pct.len());
+    assert_eq!(counts.collect::<Vec<_>>(), [5, 5, 12]);
+    assert_eq!(twelve.arms.len(), 5, "A, B, C, D and S");
+    assert!((twelve.ci_level_pct.expect("a level") - 98.3).abs() < 0.1);
+    assert!(
+        twelve.title.contains("INCONCLUSIVE (published"),
+        "{}",
+        twelve.title
+    );
+    assert_eq!(published(&twelve).replicate_effects_pct, Vec::<f64>::new());
 }
 
 fn loaded(test: &str, change: impl FnOnce(&mut Vec<Line>)) -> AbRun {

@@ -146,10 +146,10 @@ pub(super) fn blocks(
     Ok(Some(tokens))
 }
 /// The order of a block's first half: of one flag A A' B or B A' A (published
-/// A A' S B or B S A' A), by a seeded coin; of two any order of the five, each as likely.
+/// A A' S B or B S A' A), by a seeded coin; of two any order of the arms, each as likely.
 fn half_block(request: &Request<'_>, coin: &mut u64) -> Vec<record::Arm> {
     use record::Arm::{A, B, Control, Slowed};
-    let two_flags = request.arms.len() == 4;
+    let two_flags = request.arms.len() >= 4;
     if !two_flags {
         let heads = split_mix(coin) & 1 == 0;
         return match (request.publish.is_some(), heads) {
@@ -159,7 +159,7 @@ fn half_block(request: &Request<'_>, coin: &mut u64) -> Vec<record::Arm> {
             (true, false) => vec![B, Slowed, Control, A],
         };
     }
-    let mut half: Vec<record::Arm> = record::Arm::OF_TWO_FLAGS.to_vec();
+    let mut half: Vec<record::Arm> = request.timed().to_vec();
     shuffle(&mut half, coin);
     half
 }

@@ -44,16 +44,14 @@ pub(super) struct Tokens<'t> {
 
 impl Timed for Tokens<'_> {
     fn kinds(&self) -> Vec<record::Arm> {
-        let arms = self.request.kinds().iter().copied();
-        let arms = arms.take(self.compared.arms.len());
-        arms.chain([record::Arm::Control]).collect()
+        self.request.timed().to_vec()
     }
 
     fn element(&self, kind: record::Arm) -> Result<Element> {
         let arm = if kind == record::Arm::Control {
             &self.compared.control
         } else {
-            &self.compared.arms[kind.plan()]
+            &self.compared.arms[self.request.number(kind)?]
         };
         Element::run(self.engine, self.request, arm, self.first)
     }

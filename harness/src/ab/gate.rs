@@ -47,12 +47,12 @@ pub(super) fn gate(
         serving.next().unwrap_or(&expectations[0])
     };
     let mut gates = Vec::new();
-    for (arm, kind) in arms.iter().zip(request.kinds().iter().copied()) {
+    for (number, (arm, kind)) in arms.iter().zip(request.kinds()).enumerate() {
         if interrupt::asked() {
             return Ok(true);
         }
         phase(bar, &format!("checking arm {kind}"));
-        let gate = check::greedy(engine, arm, expected(kind.plan()))?;
+        let gate = check::greedy(engine, arm, expected(number))?;
         append_checks(journal, kind, gate.checks.clone())?;
         if gate.checks.iter().any(|c| !c.passed) {
             return Ok(false);
@@ -61,7 +61,7 @@ pub(super) fn gate(
     }
     if request.subject.metric == Metric::SecondTurn {
         phase(bar, "checking the second turn");
-        for (arm, kind) in arms.iter().zip(request.kinds().iter().copied()) {
+        for (arm, kind) in arms.iter().zip(request.kinds()) {
             let checks = Turns::of(request).check(engine, request, arm)?;
             let passed = checks.iter().all(|check| check.passed);
             append_checks(journal, kind, checks)?;
@@ -70,7 +70,7 @@ pub(super) fn gate(
             }
         }
     }
-    for (arm, &kind) in request.kinds().iter().enumerate().take(arms.len()).skip(1) {
+    for (arm, kind) in request.kinds().into_iter().enumerate().skip(1) {
         // Arms with caches of different formats compute different things.
         if settings(0).kv_format() != settings(arm).kv_format() {
             continue;

@@ -2,7 +2,7 @@
 //! weights with an output of its own for every dispatch, in paired blocks.
 
 use super::{
-    ArmSettings, Compared, Outcome, Request,
+    ArmSettings, Compared, MARGIN, Outcome, Request,
     blocks::{Until, blocks},
     element::{Element, Timed},
     ended,
@@ -11,10 +11,14 @@ use super::{
     start::{Run, start},
 };
 use crate::{
-    bench::kernels::{Filter, cold_bytes, repeat, sites},
+    bench::{
+        WARM_UP,
+        kernels::{Filter, cold_bytes, repeat, sites},
+    },
     check,
     device::Gpu,
     engine::{Arm, Engine, Rotation, Turn},
+    model::split_mix,
     progress::phase,
     timer::Timer,
 };
@@ -22,8 +26,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use kernels::{Features, ModelSpec, Phase, Role, Variant, plan::Work};
 use reference::Checkpoint;
-use results::{journal::JournalWriter, record};
-use std::{collections::BTreeSet, time::Duration};
+use results::{journal::JournalWriter, record, stats::spread};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 /// What an element lasts at least.
 const LEAST: Duration = Duration::from_millis(2);
@@ -31,6 +38,8 @@ const LEAST: Duration = Duration::from_millis(2);
 const CPU_LEAST: Duration = Duration::from_millis(40);
 /// Most dispatches of an element.
 const MOST: usize = 1 << 14;
+/// Blocks of the baseline and the control alone, from which a margin is found.
+const CONTROL_BLOCKS: usize = 20;
 
 /// The place of a token whose dispatches are compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +97,7 @@ pub fn run(gpu: &Gpu, weights: &Checkpoint, request: &Request<'_>, site: &Site) 
     let compared = Compared::new(&mut engine, request)?;
     let timer = Timer::new(gpu)?;
     let bar = ProgressBar::new(request.budget.as_secs());
-    let placed = Placed::new(&engine, request, &compared, &timer, site)?;
+    let placed = Placed::new(&engine, request, &compared, &timer, site, None)?;
     let mut journal = start(
         gpu,
         &engine,
@@ -120,6 +129,7 @@ pub(super) struct Placed<'p> {
     count: usize,
     /// What an element of the slowed arm has more.
     extra: usize,
+    margin: (f64, Option<record::Spread>),
 }
 
 /// Every arm with its kind, the control last.
@@ -127,7 +137,7 @@ fn arms<'c>(
     request: &'c Request<'_>,
     compared: &'c Compared,
 ) -> impl Iterator<Item = (record::Arm, &'c Arm)> {
-    let kinds = request.kinds().iter().copied();
+    let kinds = request.kinds().into_iter();
     let control = (record::Arm::Control, &compared.control);
     kinds.zip(&compared.arms).chain([control])
 }
@@ -152,6 +162,7 @@ impl<'p> Placed<'p> {
         compared: &'p Compared,
         timer: &'p Timer<'p>,
         site: &Site,
+        begun: Option<&record::Run>,
     ) -> Result<Self> {
         let turn = Turn {
             weight_bytes: cold_bytes(engine.gpu),
@@ -185,23 +196,74 @@ impl<'p> Placed<'p> {
             work,
             count: 1,
             extra: 0,
+            margin: (MARGIN, None),
         };
-        placed.count = placed.enough()?;
-        if request.publish.is_some() {
-            [placed.count, placed.extra] =
-                slowed(placed.count, SLOWED_MARGINS * placed.request.margin);
+        match begun {
+            Some(run) => placed.take(run)?,
+            None => placed.declare()?,
         }
         Ok(placed)
     }
 
-    /// Takes the dispatches of an element from a run that was begun.
-    pub(super) fn take_count(&mut self, run: &record::Run) -> Result<()> {
+    /// Finds the dispatches of an element, and the margin where none is given.
+    fn declare(&mut self) -> Result<()> {
+        self.count = self.enough()?;
+        self.margin = match self.request.margin {
+            Some(margin) => (margin, None),
+            None => {
+                let spread = self.control()?;
+                (spread.margin(), Some(spread))
+            }
+        };
+        if self.request.publish.is_some() {
+            let (margin, _) = self.margin;
+            let share = SLOWED_MARGINS * margin;
+            ensure!(
+                share < 1.0,
+                "A and A' differ by up to {:.0} % in a block, so the margin would be {:.0} %; \
+                 quieten the machine, or name one with --margin",
+                50.0 * margin,
+                100.0 * margin
+            );
+            [self.count, self.extra] = slowed(self.count, share);
+        }
+        Ok(())
+    }
+
+    /// Takes what a run that was begun declared.
+    fn take(&mut self, run: &record::Run) -> Result<()> {
+        self.margin = (run.margin, run.margin_from);
         self.count = run.decode_tokens as usize;
         let slowed = run.plan(record::Arm::Slowed).element_dispatches;
         let slowed = slowed.context("a slowed arm without its dispatches")?;
         let extra = usize::try_from(slowed)?.checked_sub(self.count);
         self.extra = extra.context("a slowed arm of fewer dispatches")?;
         Ok(())
+    }
+
+    /// What blocks of the baseline and the control alone read.
+    fn control(&self) -> Result<record::Spread> {
+        use record::Arm::{A, Control};
+        let begin = Instant::now();
+        while begin.elapsed() < WARM_UP {
+            self.element(A)?;
+            self.element(Control)?;
+        }
+        let mut coin = self.request.seed;
+        let mut values = Vec::with_capacity(CONTROL_BLOCKS);
+        for _ in 0..CONTROL_BLOCKS {
+            let half = match split_mix(&mut coin) & 1 == 0 {
+                true => [A, Control],
+                false => [Control, A],
+            };
+            let mut logs = [0.0; 2];
+            for &kind in half.iter().chain(half.iter().rev()) {
+                let ns = self.element(kind)?.wall_ns.max(1);
+                logs[usize::from(kind == Control)] += 0.5 * (ns as f64).ln();
+            }
+            values.push(logs[1] - logs[0]);
+        }
+        Ok(spread(&values)?)
     }
 
     /// Dispatches that last long enough, of the arm that takes less time.
@@ -232,6 +294,7 @@ impl<'p> Placed<'p> {
             work: self.work,
             count: self.count,
             extra: self.extra,
+            margin: self.margin,
             timer: self.timer.grade.clone(),
         }
     }

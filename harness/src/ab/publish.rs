@@ -139,7 +139,7 @@ pub fn prepare(
         }
         Work::Dispatch(site) => {
             let timer = Timer::new(gpu)?;
-            let placed = Placed::new(&engine, request, &compared, &timer, site)?;
+            let placed = Placed::new(&engine, request, &compared, &timer, site, None)?;
             let run = placed.described(site);
             let mut journal = start(gpu, &engine, request, &compared.arms, &run)?;
             phase(&bar, "comparing with the reference");
@@ -223,12 +223,12 @@ fn in_drawn_order(
     request: &Request<'_>,
     seed: u64,
 ) -> Result<(Compared, Vec<record::Arm>)> {
-    let mut order: Vec<record::Arm> = record::Arm::OF_PUBLISHED.to_vec();
+    let mut order: Vec<record::Arm> = request.timed().to_vec();
     let mut state = seed;
     shuffle(&mut order, &mut state);
     let mut made = BTreeMap::new();
     for &kind in &order {
-        let making = request.arms[kind.plan()].making();
+        let making = request.arms[request.number(kind)?].making();
         let arm = if kind == record::Arm::Control {
             engine.control(&making)?
         } else {
@@ -237,7 +237,10 @@ fn in_drawn_order(
         made.insert(kind, arm);
     }
     let control = made.remove(&record::Arm::Control);
-    let arms = request.kinds().iter().filter_map(|kind| made.remove(kind));
+    let arms = request
+        .kinds()
+        .into_iter()
+        .filter_map(|kind| made.remove(&kind));
     let compared = Compared {
         arms: arms.collect(),
         control: control.context("the control is one of the arms")?,
@@ -309,7 +312,7 @@ impl Replicate<'_, '_> {
         for (arm, kind) in self.compared.arms.iter().zip(self.request.kinds()) {
             let wall_ns = engine.prefill_whole(&arm.prefill, prompt)?.wall_ns;
             journal.append(&Line::Prefill(record::Prefill {
-                arm: *kind,
+                arm: kind,
                 index: self.index,
                 tokens: prompt.len() as u32,
                 wall_ns,
@@ -331,9 +334,16 @@ impl Replicate<'_, '_> {
 
     fn dispatches(&self, site: &Site, journal: &mut JournalWriter) -> Result<Made> {
         let timer = Timer::new(self.engine.gpu)?;
-        let mut placed = Placed::new(self.engine, self.request, self.compared, &timer, site)?;
         // The same elements as in every replicate.
-        placed.take_count(self.run)?;
+        let begun = Some(self.run);
+        let placed = Placed::new(
+            self.engine,
+            self.request,
+            self.compared,
+            &timer,
+            site,
+            begun,
+        )?;
         let when = |when: &str| format!("replicate {}.{when}", self.index);
         phase(self.bar, &format!("replicate {}: checking", self.index));
         if !placed.checked(&when("before"), journal)? {
@@ -364,8 +374,7 @@ impl Replicate<'_, '_> {
         let prompt = &self.request.prompt.ids;
         let layers = self.engine.weights.spec().num_hidden_layers;
         let layer = format!("layers.{}.", draw % layers as u64);
-        let kinds = self.request.kinds().iter().copied();
-        let arms = kinds.zip(&self.compared.arms);
+        let arms = self.request.kinds().into_iter().zip(&self.compared.arms);
         let control = (record::Arm::Control, &self.compared.control);
         let mut passed = true;
         for (kind, arm) in arms.chain([control]) {
@@ -412,7 +421,7 @@ pub fn orchestrate(path: &Path, reports_dir: &Path, budget: Duration) -> Result<
         let analysis = (!run.replicates.is_empty()).then(|| Analysis::of(&run));
         let analysis = analysis.transpose()?;
         let failed = run.checks.iter().any(|check| !check.passed);
-        let found = analysis.as_ref().and_then(|a| a.published.as_ref());
+        let found = analysis.as_ref().and_then(Analysis::slowest);
         if failed || found.is_some_and(|found| found.finished) {
             end(path, failed)?;
             break;

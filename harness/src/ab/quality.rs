@@ -48,12 +48,12 @@ pub(super) fn quality(
         phase(bar, &format!("reading the text, window {}", index + 1));
         for (arm, kind) in compared.arms.iter().zip(request.kinds()) {
             // The slowed arm computes what the baseline does.
-            if *kind == record::Arm::Slowed {
+            if kind == record::Arm::Slowed {
                 continue;
             }
             let nll = ppl::window(engine, arm, tokens)?;
             journal.append(&Line::Quality(record::Quality {
-                arm: *kind,
+                arm: kind,
                 text: passage.name.clone(),
                 window: index as u32,
                 tokens: nll.len() as u32,

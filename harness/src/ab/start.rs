@@ -1,7 +1,7 @@
 //! The first line of an A/B's journal: what is measured, on what, and how.
 
 use super::{
-    ArmSettings, Request,
+    ArmSettings, MARGIN, Request,
     element::Turns,
     publish::{ALPHA, LOOKS, sentinel_limit, slowed_share},
 };
@@ -43,6 +43,8 @@ pub(super) enum Run {
         count: usize,
         /// What an element of the slowed arm has more.
         extra: usize,
+        /// The margin, and the control that it was found of, if it was.
+        margin: (f64, Option<record::Spread>),
         /// What timed them.
         timer: record::TimerGrade,
     },
@@ -99,6 +101,10 @@ pub(super) fn start(
                 .to_owned(),
         );
     }
+    let (margin, margin_from) = match run {
+        Run::Tokens => (request.margin.unwrap_or(MARGIN), None),
+        Run::Dispatch { margin, .. } => *margin,
+    };
     let line = record::Run {
         schema: record::SCHEMA,
         id: id.clone(),
@@ -144,7 +150,8 @@ pub(super) fn start(
             Metric::Prefill => record::Metric::Prefill,
             Metric::SecondTurn => record::Metric::SecondTurn,
         },
-        margin: request.margin,
+        margin,
+        margin_from,
         arms: (0..arms.len()).map(arm_plan).collect::<Result<_>>()?,
         excluded: request.subject.excluded.clone(),
         notes,

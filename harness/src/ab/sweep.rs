@@ -48,7 +48,7 @@ pub(super) fn sweep(
             break;
         }
         let mut slowest = Duration::ZERO;
-        for (arm, kind) in arms.iter().zip(request.kinds().iter().copied()) {
+        for (arm, kind) in arms.iter().zip(request.kinds()) {
             engine.memory.fill_kv(engine.gpu, &values)?;
             engine.set_token(token);
             let mut checks = check::roles(engine, &arm.decode, context - 1, |dispatch| {

@@ -81,6 +81,7 @@ pub fn begin(
         budget_s: 0.0,
         metric: record::Metric::Decode,
         margin: 0.0,
+        margin_from: None,
         arms: vec![record::ArmPlan {
             name: "bench".to_owned(),
             settings: settings_record(arm.prefill.settings()),

@@ -5,6 +5,7 @@ mod several;
 
 use super::{
     ModelArgs, answer, choices,
+    measure::{self, CHOSEN_FROM, MeasureArgs, arguments, command_line},
     ppl::{TEXT, TEXT_NAME},
 };
 use crate::{
@@ -13,7 +14,6 @@ use crate::{
         publish::{self, Work},
         quality::Passage,
     },
-    again::{self, again},
     device::Gpu,
     diff::Revision,
     engine::Texts,
@@ -25,18 +25,14 @@ use ::kernels::{
     flag::{Choices, Metric},
     models,
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use reference::Checkpoint;
 use results::{
     stats::Kind,
     summary::{ContrastSummary, PublishedSummary},
 };
-use std::{
-    path::{Path, PathBuf},
-    rc::Rc,
-    time::Duration,
-};
+use std::{path::Path, rc::Rc, time::Duration};
 
 #[derive(Debug, Args)]
 pub(super) struct AbArgs {
@@ -52,20 +48,27 @@ pub(super) struct AbArgs {
     )]
     flags: Vec<String>,
     /// The kernels of this git revision against those of the working tree
-    #[arg(long, value_name = "REV", conflicts_with_all = ["flag", "flags", "values"])]
+    #[arg(
+        long,
+        value_name = "REV",
+        group = "dispatch",
+        conflicts_with_all = ["flag", "flags", "values"]
+    )]
     base: Option<String>,
     /// One dispatch against another: two forms of this role
     #[arg(
         long,
         value_name = "ROLE",
+        group = "dispatch",
         conflicts_with_all = ["flag", "flags", "base", "values"]
     )]
     kernel: Option<String>,
     /// With --kernel: a form of the role; twice, the baseline first
     #[arg(long, value_name = "VARIANT", requires = "kernel")]
     variant: Vec<String>,
-    /// With --kernel: the place in a token, `qkv` or `lm_head` for instance
-    #[arg(long, value_name = "NAME", requires = "kernel")]
+    /// With --kernel: the place in a token, `qkv` or `lm_head` for instance; with --base:
+    /// the dispatch at this place alone
+    #[arg(long, value_name = "NAME", requires = "dispatch")]
     site: Option<String>,
     /// With --kernel: a matrix of this shape instead of a model's, `9216x3072`
     #[arg(long, value_name = "ROWSxK", requires = "kernel")]
@@ -90,19 +93,6 @@ pub(super) struct AbArgs {
     /// Tokens decoded per element
     #[arg(long, default_value_t = 16)]
     tokens: usize,
-    /// Seconds of measuring; by default 90, and 3600 with --publish
-    #[arg(long)]
-    budget: Option<f64>,
-    /// Margin of the verdict in percent
-    #[arg(long, default_value_t = 2.0)]
-    margin: f64,
-    /// Measure for publication: replicates in processes of their own, a slowed arm, a
-    /// sentinel, and looks after 5, 8 and 12 replicates
-    #[arg(long, conflicts_with = "flags")]
-    publish: bool,
-    /// With --publish: blocks of each replicate
-    #[arg(long, value_name = "N", default_value_t = 12, requires = "publish")]
-    blocks: u32,
     /// Go on with a published run that was stopped
     #[arg(
         long,
@@ -110,12 +100,8 @@ pub(super) struct AbArgs {
         conflicts_with_all = ["flag", "flags", "base", "kernel", "values", "with", "publish"]
     )]
     resume: Option<String>,
-    /// The journal, in a process that measures a part of a published run
-    #[arg(long, value_name = "FILE", hide = true, requires = "publish")]
-    journal: Option<PathBuf>,
-    /// The replicate, in a process that measures one
-    #[arg(long, value_name = "N", hide = true, requires = "journal")]
-    replicate: Option<u32>,
+    #[command(flatten)]
+    measure: MeasureArgs,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -152,27 +138,7 @@ impl AbArgs {
                 self.tokens
             );
         }
-        if let Some(budget) = self.budget.filter(|b| !(*b > 0.0 && *b <= 86_400.0)) {
-            bail!("--budget {budget}: expected seconds, above 0 and up to 86400");
-        }
-        if !(self.margin > 0.0 && self.margin < 100.0) {
-            bail!(
-                "--margin {}: expected percent, above 0 and below 100",
-                self.margin
-            );
-        }
-        if self.publish && self.margin * publish::SLOWED_MARGINS >= 100.0 {
-            bail!(
-                "--margin {}: a published run slows an arm by {} margins; expected below {:.0}",
-                self.margin,
-                publish::SLOWED_MARGINS,
-                100.0 / publish::SLOWED_MARGINS
-            );
-        }
-        if !(2..=1000).contains(&self.blocks) {
-            bail!("--blocks {}: expected 2 to 1000", self.blocks);
-        }
-        Ok(())
+        self.measure.require_sound()
     }
 
     /// The text that says what a lossy flag costs, where the weights mean something and
@@ -200,72 +166,27 @@ impl AbArgs {
         Ok(Some(Passage { name, ids }))
     }
 
-    /// What a published run adds. It measures the roof, and so comes before the model takes
-    /// the memory; a replicate has it from the journal.
-    fn publishing(&self, gpu: &Gpu) -> Result<Option<publish::Publishing>> {
-        Ok(match (&self.journal, self.replicate) {
-            (None, _) => None,
-            (Some(_), None) => Some(publish::Publishing {
-                arguments: arguments(),
-                blocks: self.blocks,
-                roof: publish::measured_roof(gpu)?,
-                chosen_from: several::candidates(&self.chosen_from)?,
-            }),
-            (Some(journal), Some(_)) => Some(recorded(journal)?),
-        })
-    }
-
-    /// The id of the run, where there is a journal already.
-    fn id(&self) -> Option<String> {
-        let stem = self.journal.as_deref().and_then(Path::file_stem);
-        stem.map(|id| id.to_string_lossy().into_owned())
-    }
-
-    /// One process's part of a published run.
-    fn part(
-        &self,
-        gpu: &Gpu,
-        weights: &Checkpoint,
-        request: &ab::Request<'_>,
-        work: Work<'_>,
-        journal: &Path,
-    ) -> Result<u8> {
-        let Some(index) = self.replicate else {
-            return Ok(u8::from(!publish::prepare(gpu, weights, request, work)?));
-        };
-        let done = publish::replicate(gpu, weights, request, work, journal, index)?;
-        // Not done and not wrong: interrupted.
-        Ok(u8::from(!done && !interrupt::asked()))
-    }
-
-    /// What the slowed arm of a published run does more, as a share.
-    fn slowed_share(&self) -> f64 {
-        publish::SLOWED_MARGINS * self.margin / 100.0
-    }
-
     fn budget(&self) -> Duration {
-        let published = self.publish || self.resume.is_some();
-        let default = if published { 3600.0 } else { 90.0 };
-        Duration::from_secs_f64(self.budget.unwrap_or(default))
+        self.measure.budget(90.0)
     }
 
     /// What the arms differ in, and the arms.
     fn compared(&self, gpu: &Gpu) -> Result<(Subject, Vec<ArmSettings>)> {
         let with = choices(&self.with)?;
-        let (subject, mut arms) = match &self.base {
-            Some(base) => of_revision(gpu, base, &with)?,
-            None => self.of_flags(gpu, &with)?,
-        };
-        if self.publish {
-            let share = self.slowed_share();
-            let baseline = &arms[0];
-            arms.push(ArmSettings {
-                name: format!("{} with {:.1} % more work", baseline.name, 100.0 * share),
-                slowed: share,
-                ..baseline.clone()
-            });
+        match &self.base {
+            Some(base) => of_revision(gpu, base, &with),
+            None => self.of_flags(gpu, &with),
         }
-        Ok((subject, arms))
+    }
+
+    /// The arm that a published run slows.
+    fn slowed(&self, baseline: &ArmSettings) -> ArmSettings {
+        let share = publish::SLOWED_MARGINS * self.measure.margin().unwrap_or(ab::MARGIN);
+        ArmSettings {
+            name: format!("{} with {:.1} % more work", baseline.name, 100.0 * share),
+            slowed: share,
+            ..baseline.clone()
+        }
     }
 
     /// The values under test, two at least; none where the flag's own are.
@@ -334,7 +255,8 @@ fn of_revision(gpu: &Gpu, base: &str, with: &Choices) -> Result<(Subject, Vec<Ar
 
 pub(super) fn run(args: &AbArgs) -> Result<u8> {
     if let Some(id) = &args.resume {
-        return resumed(args, id);
+        let outcome = measure::resumed(id, args.measure.budget_of_resumed())?;
+        return told(args.model.json, &outcome);
     }
     let names = args.flag.is_some() || !args.flags.is_empty();
     if !names && args.base.is_none() && args.kernel.is_none() {
@@ -361,17 +283,27 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
     if let Some(role) = &args.kernel {
         kernel::require_sound(args, role)?;
     }
-    if args.publish && args.journal.is_none() {
-        return published(args, &[], args.budget());
+    if args.measure.publish && args.measure.journal.is_none() {
+        return match (&args.base, &args.site) {
+            (Some(_), None) => kernel::published_base(args),
+            (Some(_), Some(_)) | (None, _) => published(args, &[], args.budget()),
+        };
     }
     if let Some(role) = &args.kernel {
         return kernel::run(args, role);
     }
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let (subject, arms) = args.compared(&gpu)?;
+    let (subject, mut arms) = args.compared(&gpu)?;
+    if let (Some(_), Some(site)) = (&args.base, &args.site) {
+        return kernel::run_of_base(args, &gpu, arms, site);
+    }
     let (source, prompt) = args.model.source(args.tokens)?;
     ab::require_difference(&source.spec, &gpu.features, &arms)?;
-    let publish = args.publishing(&gpu)?;
+    if args.measure.publish {
+        arms.push(args.slowed(&arms[0]));
+    }
+    let chosen_from = several::candidates(&args.chosen_from)?;
+    let publish = args.measure.publishing(&gpu, chosen_from)?;
     let weights = args.model.read(&source)?;
     eprintln!("{}", weights.provenance().title);
     let passage = args.passage(&weights)?;
@@ -382,120 +314,66 @@ pub(super) fn run(args: &AbArgs) -> Result<u8> {
         prompt,
         tokens: args.tokens,
         budget: args.budget(),
-        margin: args.margin / 100.0,
+        margin: args.measure.margin(),
         seed: args.model.seed,
         command: command_line(&arguments()),
         passage,
         publish,
-        id: args.id(),
+        id: args.measure.id(),
         data_dir: &data_dir,
         reports_dir: &reports_dir,
     };
-    if let Some(journal) = &args.journal {
-        return args.part(&gpu, &weights, &request, Work::Tokens, journal);
+    let part = args.measure.part(&gpu, &weights, &request, Work::Tokens)?;
+    if let Some(status) = part {
+        return Ok(status);
     }
     let outcome = ab::run(&gpu, &weights, &request)?;
-    let synthetic = outcome.is_synthetic();
     if args.base.is_none() || !outcome.correct {
-        return told(args.model.json, &outcome, synthetic);
+        return told(args.model.json, &outcome);
     }
     let kernels = kernel::of_base(&gpu, &weights, &request)?;
+    told_with_kernels(args, &outcome, &kernels)
+}
+
+/// Whole tokens, and each dispatch that differs.
+fn told_with_kernels(args: &AbArgs, outcome: &ab::Outcome, kernels: &[ab::Outcome]) -> Result<u8> {
     let mut document = serde_json::to_value(&outcome.summary)?;
     if let Some(document) = document.as_object_mut() {
         let summaries: Vec<_> = kernels.iter().map(|k| &k.summary).collect();
         document.insert("kernels".to_owned(), serde_json::to_value(summaries)?);
     }
-    let texts = kernels.iter().map(|kernel| ab_text(kernel, false));
-    let text: Vec<String> = [ab_text(&outcome, synthetic)]
-        .into_iter()
-        .chain(texts)
-        .collect();
-    answer(args.model.json, &document, &text.join("\n\n"))?;
-    Ok(u8::from(!kernels.iter().all(|kernel| kernel.correct)))
-}
-
-/// What a journal declares.
-fn recorded(journal: &Path) -> Result<publish::Publishing> {
-    let run = results::journal::AbRun::load(journal)?.run;
-    let declared = run.publish.context("expected a published run")?;
-    Ok(publish::Publishing {
-        arguments: declared.arguments,
-        blocks: declared.blocks,
-        roof: declared.roof,
-        chosen_from: declared.chosen_from,
-    })
+    let all = std::iter::once(outcome).chain(kernels);
+    let texts: Vec<String> = all.clone().map(ab_text).collect();
+    answer(args.model.json, &document, &texts.join("\n\n"))?;
+    let correct = all.clone().all(|outcome| outcome.correct);
+    Ok(u8::from(!correct))
 }
 
 /// Begins a published run, of the arm that the runs `chosen_from` chose, and measures it.
 fn published(args: &AbArgs, chosen_from: &[String], budget: Duration) -> Result<u8> {
-    let subject: Vec<String> = match (&args.base, &args.kernel) {
+    let mut subject: Vec<String> = match (&args.base, &args.kernel) {
         (Some(_), _) => vec!["base".to_owned()],
-        (None, Some(role)) => [role].into_iter().chain(&args.site).cloned().collect(),
-        (None, None) => args.flag.iter().cloned().collect(),
+        (None, Some(role)) => vec![role.clone()],
+        (None, None) => args.flag.iter().chain(&args.flags).cloned().collect(),
     };
-    interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders()?;
-    let path = ab::next_journal(&data_dir, &reports_dir, &subject)?;
-    let mut words = vec![];
-    if !chosen_from.is_empty() {
-        words.extend([CHOSEN_FROM.to_owned(), chosen_from.join(",")]);
-    }
-    words.extend(["--journal".to_owned(), path.display().to_string()]);
-    let status = again::code(again(arguments().iter().chain(&words))?);
-    // A journal that ended has a report, of a failed check.
-    if !path.exists() || status > 1 {
-        bail!("nothing was measured (status {status}); the reason is above");
-    }
-    measured(args, &path, &reports_dir, budget)
+    subject.extend(args.site.iter().cloned());
+    let words = match chosen_from {
+        [] => vec![],
+        runs => vec![CHOSEN_FROM.to_owned(), runs.join(",")],
+    };
+    let outcome = measure::published(&subject, words, budget)?;
+    told(args.model.json, &outcome)
 }
 
-/// Goes on with a published run.
-fn resumed(args: &AbArgs, id: &str) -> Result<u8> {
-    let [data_dir, reports_dir] = ab::folders()?;
-    let path = data_dir.join(format!("{id}.jsonl"));
-    if !path.exists() {
-        bail!(
-            "--resume {id}: there is no {}; `ls {}` lists runs",
-            path.display(),
-            data_dir.display()
-        );
-    }
-    interrupt::listen();
-    measured(args, &path, &reports_dir, args.budget())
-}
-
-fn measured(args: &AbArgs, path: &Path, reports_dir: &Path, budget: Duration) -> Result<u8> {
-    let outcome = publish::orchestrate(path, reports_dir, budget)?;
-    told(args.model.json, &outcome, outcome.is_synthetic())
-}
-
-pub(super) fn told(json: bool, outcome: &ab::Outcome, synthetic: bool) -> Result<u8> {
-    answer(json, &outcome.summary, &ab_text(outcome, synthetic))?;
+pub(super) fn told(json: bool, outcome: &ab::Outcome) -> Result<u8> {
+    answer(json, &outcome.summary, &ab_text(outcome))?;
     Ok(u8::from(!outcome.correct))
 }
 
-/// The words after the program, without those of a process that measures a part.
-pub(super) fn arguments() -> Vec<String> {
-    let typed = std::env::args().skip(1);
-    typed
-        .take_while(|word| word != "--journal" && word != "--replicate")
-        .collect()
-}
-
-/// The option that names the runs of a choice.
-const CHOSEN_FROM: &str = "--chosen-from";
-
-/// The command as a user would type it again, which chooses again.
-pub(super) fn command_line(arguments: &[String]) -> String {
-    let typed = arguments.iter().take_while(|word| *word != CHOSEN_FROM);
-    let words: Vec<&str> = typed.map(String::as_str).collect();
-    format!("cargo xtask {}", words.join(" "))
-}
-
-fn ab_text(outcome: &ab::Outcome, synthetic: bool) -> String {
+fn ab_text(outcome: &ab::Outcome) -> String {
     let s = &outcome.summary;
     let mut lines = Vec::new();
-    if synthetic {
+    if outcome.is_synthetic() {
         lines.push("synthetic weights: times are real, the text is not".to_owned());
     }
     lines.push(format!("{}, {}", s.title, s.adapter));

@@ -5,9 +5,8 @@ mod kernels;
 mod wgsl;
 
 use super::{
-    ModelArgs,
-    ab::{arguments, command_line},
-    answer, choices, counted,
+    ModelArgs, answer, choices, counted,
+    measure::{MeasureArgs, arguments, command_line},
 };
 use crate::{
     ab,
@@ -22,7 +21,7 @@ use crate::{
     roof::{self, Roof},
 };
 use ::kernels::{Plan, Settings};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use results::{journal::AbRun, record::Status, tokens::TokenTimes};
 use serde_json::json;
@@ -40,6 +39,8 @@ pub(super) struct BenchArgs {
     repetitions: u32,
     #[command(flatten)]
     kernels: kernels::KernelArgs,
+    #[command(flatten)]
+    measure: MeasureArgs,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -84,6 +85,9 @@ fn roof_text(gpu: &Gpu, roof: &Roof) -> String {
 pub(super) fn run(args: &BenchArgs) -> Result<u8> {
     if let Some(file) = &args.kernels.wgsl {
         return wgsl::run(args, file);
+    }
+    if args.measure.is_asked() {
+        bail!("--publish, --budget and --margin are of an A/B: expected --wgsl FILE with them");
     }
     if args.kernels.is_asked() {
         return kernels::run(args);

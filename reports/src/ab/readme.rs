@@ -31,7 +31,9 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
     let (a, b) = (run.run.plan(Arm::A), run.run.plan(Arm::B));
     let first = match (summary.verdict, summary.effect_pct) {
         _ if !summary.contrasts.is_empty() => {
-            let contrasts: Vec<String> = summary.contrasts.iter().map(of_two_flags).collect();
+            let level = sections::level(summary);
+            let told = |contrast| of_two_flags(contrast, &level);
+            let contrasts: Vec<String> = summary.contrasts.iter().map(told).collect();
             contrasts.join("  \n")
         }
         (Some(verdict), Some(effect)) => {
@@ -84,11 +86,11 @@ fn answer(run: &AbRun, summary: &AbSummary) -> String {
 }
 
 /// One effect of two flags in plain words.
-fn of_two_flags(contrast: &ContrastSummary) -> String {
+fn of_two_flags(contrast: &ContrastSummary, level: &str) -> String {
     let size = contrast.effect_pct.map_or_else(String::new, |effect| {
         let interval = contrast.ci_pct.map_or_else(String::new, |[lo, hi]| {
             let (lo, hi) = (signed_pct(lo, 2), signed_pct(hi, 2));
-            format!(" (95 % interval {lo} to {hi})")
+            format!(" ({level} % interval {lo} to {hi})")
         });
         format!(" {}{interval}", signed_pct(effect, 2))
     });

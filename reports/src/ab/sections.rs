@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use results::journal::AbRun;
 use results::record::{ArmPlan, Metric, Mode};
-use results::summary::{AbSummary, ArmSummary, signed_pct};
+use results::summary::{AbSummary, ArmSummary, ContrastSummary, signed_pct};
 
 use crate::text::{NONE, bytes, cell, code, head, ms, or_none, row, short_hash};
 
@@ -136,13 +136,22 @@ pub(super) fn published(summary: &AbSummary) -> String {
         })
     };
     let looks: Vec<String> = published.looks.iter().map(u32::to_string).collect();
-    let effects: Vec<String> = (published.replicate_effects_pct.iter())
-        .map(|&effect| signed_pct(effect, 2))
-        .collect();
+    let listed = |effects: &[f64]| {
+        let effects: Vec<String> = effects.iter().map(|&e| signed_pct(e, 2)).collect();
+        effects.join(", ")
+    };
+    let each = |contrast: &ContrastSummary| {
+        let effects = listed(&contrast.replicate_effects_pct);
+        format!("{}: {effects}", code(&contrast.of))
+    };
+    let effects = match &summary.contrasts[..] {
+        [] => listed(&published.replicate_effects_pct),
+        several => several.iter().map(each).collect::<Vec<_>>().join("; "),
+    };
     let lines = [
         ("replicates", published.replicates.to_string()),
         ("looks, declared beforehand", looks.join(", ")),
-        ("effect of each replicate", effects.join(", ")),
+        ("effect of each replicate", effects),
         ("slowed arm, effect", pct(published.slowed_pct)),
         ("slowed arm, interval", interval(published.slowed_ci_pct)),
         (
@@ -259,11 +268,12 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
     let lines = lines.into_iter().chain(quality);
     let mut out = String::new();
     if !summary.contrasts.is_empty() {
+        let interval_column = format!("{} % interval", level(summary));
         let columns = [
             "effect",
             "verdict",
             "size",
-            "95 % interval",
+            interval_column.as_str(),
             "minimum detectable",
             "what more time would resolve",
         ];
@@ -278,12 +288,22 @@ pub(super) fn statistics(summary: &AbSummary) -> String {
                 cell(&contrast.more_time),
             ]));
         }
-        out.push_str(
+        let estimates = match summary.mode {
+            Mode::Screening => {
+                "Sizes are Hodges\u{2013}Lehmann estimates over the blocks, intervals exact \
+                 signed-rank."
+            }
+            Mode::Published => {
+                "Sizes are means over replicates, intervals Student's t; each effect stops at its \
+                 own look, and the run where all have."
+            }
+        };
+        let _ = write!(
+            out,
             "\nWith L the mean log time of an arm in a block, an effect of a flag is the mean of \
              L(B) \u{2212} L(A) and L(D) \u{2212} L(C), or of L(C) \u{2212} L(A) and \
              L(D) \u{2212} L(B); the interaction is L(D) \u{2212} L(B) \u{2212} L(C) + L(A). \
-             Sizes are Hodges\u{2013}Lehmann estimates over the blocks, intervals exact \
-             signed-rank.\n\n",
+             {estimates}\n\n"
         );
     }
     out.push_str(&head(&["", "value"], 2));

@@ -130,9 +130,13 @@ pub(crate) fn page(store: &Store) -> Result<Doc> {
             .filter(|run| run.standing == Standing::Current),
     );
     let stands = |run: &Summarised<'_>| match family.get(run.run.run.id.as_str()) {
-        Some(true) => "yes".to_owned(),
-        Some(false) => "no".to_owned(),
         None => NONE.to_owned(),
+        Some(of_run) => {
+            let words = of_run
+                .iter()
+                .map(|stands| if *stands { "yes" } else { "no" });
+            words.collect::<Vec<_>>().join(", ")
+        }
     };
 
     doc.heading("Published");
@@ -246,25 +250,28 @@ fn rows<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> Vec<Vec<String>> 
         .collect()
 }
 
-/// Which of the published comparisons stand together, by run; those without a verdict are
-/// left out.
-fn family<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> BTreeMap<&'s str, bool> {
+/// Which of the published comparisons stand together, by run, the effects of two flags in
+/// their order; those without a verdict are left out.
+fn family<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> BTreeMap<&'s str, Vec<bool>> {
     let mut ids = Vec::new();
     let mut p = Vec::new();
     for run in runs {
         let analysis = Analysis::of(run.run).ok();
-        let judged = analysis
-            .as_ref()
-            .and_then(|analysis| analysis.published.as_ref());
-        let judged = judged.filter(|found| found.judgement.verdict != Verdict::Invalid);
-        let effect = judged.and_then(|found| found.judgement.effect);
-        if let Some(beyond) = effect.and_then(|effect| p_beyond(&effect, run.run.run.margin)) {
-            ids.push(run.run.run.id.as_str());
-            p.push(beyond);
+        let judged = analysis.iter().flat_map(|analysis| &analysis.published);
+        for found in judged.filter(|found| found.judgement.verdict != Verdict::Invalid) {
+            let effect = found.judgement.effect;
+            if let Some(beyond) = effect.and_then(|effect| p_beyond(&effect, run.run.run.margin)) {
+                ids.push(run.run.run.id.as_str());
+                p.push(beyond);
+            }
         }
     }
     let stands = benjamini_hochberg(&p, FALSE_DISCOVERIES).unwrap_or_default();
-    ids.into_iter().zip(stands).collect()
+    let mut family: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
+    for (id, stands) in ids.into_iter().zip(stands) {
+        family.entry(id).or_default().push(stands);
+    }
+    family
 }
 
 /// What a published run rests on.

@@ -23,8 +23,9 @@ const fn look(arm: Arm) -> (&'static str, Marker) {
         Arm::A => ("blue", Marker::Circle),
         Arm::Control => ("green", Marker::Triangle),
         Arm::B => ("red", Marker::Square),
-        Arm::C | Arm::Slowed => ("pink", Marker::Diamond),
+        Arm::C => ("pink", Marker::Diamond),
         Arm::D => ("ink", Marker::Bar),
+        Arm::Slowed => ("gold", Marker::Cross),
     }
 }
 

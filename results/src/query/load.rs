@@ -140,8 +140,8 @@ impl Filler<'_> {
     /// What ran, and what was compared with the reference.
     fn details(&self, run: &AbRun, summary: Option<&AbSummary>) -> Result<()> {
         let id = || text(&run.run.id);
-        for (arm, plan) in run.run.plans() {
-            let at = summary.and_then(|s| s.arms.get(arm.plan()));
+        for (place, (arm, plan)) in run.run.plans().enumerate() {
+            let at = summary.and_then(|s| s.arms.get(place));
             self.row(
                 "arms",
                 [

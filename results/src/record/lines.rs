@@ -37,14 +37,34 @@ impl Arm {
     pub const OF_TWO_FLAGS: &[Self] = &[Self::A, Self::Control, Self::B, Self::C, Self::D];
     /// The arms of a published A/B.
     pub const OF_PUBLISHED: &[Self] = &[Self::A, Self::Control, Self::B, Self::Slowed];
+    /// The arms of a published A/B of two flags.
+    pub const OF_TWO_PUBLISHED: &[Self] = &[
+        Self::A,
+        Self::Control,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::Slowed,
+    ];
 
-    /// Place of its plan in [`super::Run::arms`].
-    pub const fn plan(self) -> usize {
+    /// The arms of an A/B that has this many plans, each arm but the control one.
+    pub const fn of(plans: usize, published: bool) -> &'static [Self] {
+        match (plans, published) {
+            (0..4, false) => Self::OF_ONE_FLAG,
+            (_, false) => Self::OF_TWO_FLAGS,
+            (0..5, true) => Self::OF_PUBLISHED,
+            (_, true) => Self::OF_TWO_PUBLISHED,
+        }
+    }
+
+    /// Place of its plan among those of `arms`; the control runs the first.
+    pub fn plan(self, arms: &[Self]) -> Option<usize> {
+        let mut plans = arms.iter().filter(|&&arm| arm != Self::Control);
         match self {
-            Self::A | Self::Control => 0,
-            Self::B => 1,
-            Self::C | Self::Slowed => 2,
-            Self::D => 3,
+            Self::Control => Some(0),
+            Self::A | Self::B | Self::C | Self::D | Self::Slowed => {
+                plans.position(|&arm| arm == self)
+            }
         }
     }
 }

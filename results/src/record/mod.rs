@@ -15,7 +15,7 @@ pub use lines::{
 };
 pub use run::{
     Adapter, ArmPlan, Bench, Candidate, Environment, Metric, Mode, Model, Prompt, Publish, Roof,
-    Run, TimerGrade, Weights,
+    Run, Spread, TimerGrade, Weights,
 };
 
 use serde::{Deserialize, Serialize};

@@ -46,9 +46,12 @@ pub struct Run {
     /// Half-width of "no difference that matters", as a log ratio: 0.02 is 2 %; 0 of a
     /// timing of whole tokens, which judges nothing.
     pub margin: f64,
+    /// What the margin was found of before the run, where nobody gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_from: Option<Spread>,
     /// What the arms run: A, the baseline, and B; of two flags A, B, C and D, the
-    /// baseline, each change alone, and both; of a published run A, B and S, the
-    /// baseline slowed.
+    /// baseline, each change alone, and both; of a published run also S, the baseline
+    /// slowed.
     pub arms: Vec<ArmPlan>,
     /// What a published run declares before it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,6 +145,28 @@ impl TimerGrade {
             true => "GPU timestamps",
             false => "wall time",
         }
+    }
+}
+
+/// What a run of one dispatch reads where nothing differs, in blocks of A and A' alone
+/// before its first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spread {
+    /// Blocks.
+    pub blocks: u32,
+    /// 95th percentile of the absolute log ratio of A' and A in them.
+    pub p95: f64,
+}
+
+impl Spread {
+    /// The least margin, 1 %.
+    pub const LEAST: f64 = 0.01;
+
+    /// The margin that it asks for: twice as much as control blocks differ by, and no less
+    /// than [`Self::LEAST`].
+    pub const fn margin(&self) -> f64 {
+        Self::LEAST.max(2.0 * self.p95)
     }
 }
 
@@ -413,6 +438,16 @@ impl Run {
                 self.margin
             ));
         }
+        if let Some(spread) = &self.margin_from
+            && (spread.margin() - self.margin).abs() > 1e-12
+        {
+            return Err(format!(
+                "margin: expected {} of the control's {}, found {}",
+                spread.margin(),
+                spread.p95,
+                self.margin
+            ));
+        }
         if !(self.budget_s.is_finite() && self.budget_s > 0.0) {
             return Err(format!(
                 "budget_s: expected seconds above 0, found {}",
@@ -429,7 +464,8 @@ impl Run {
             (Some(publish), Mode::Published) => {
                 publish.validate()?;
                 self.validate_choice(publish)?;
-                (self.arms.len() != 3).then_some("three arms of a published run")
+                let fits = self.arms.len() == 3 || self.flags().is_some();
+                (!fits).then_some("three arms of a published run, or five of two flags")
             }
             (None, Mode::Screening) if self.arms.len() == 2 || self.flags().is_some() => None,
             (None, Mode::Screening) => Some("two arms, or four of two flags"),
@@ -504,7 +540,8 @@ impl Run {
     /// Both flags of an A/B of two.
     pub fn flags(&self) -> Option<[&str; 2]> {
         let (first, second) = self.flag.split_once(',')?;
-        (self.arms.len() == 4).then_some([first, second])
+        let plans = 4 + usize::from(self.publish.is_some());
+        (self.arms.len() == plans).then_some([first, second])
     }
 
     /// What is timed, in the order of tables and plots.
@@ -512,11 +549,7 @@ impl Run {
         if self.bench.is_some() {
             return &[Arm::A];
         }
-        match (self.mode, self.flags()) {
-            (Mode::Published, _) => Arm::OF_PUBLISHED,
-            (Mode::Screening, None) => Arm::OF_ONE_FLAG,
-            (Mode::Screening, Some(_)) => Arm::OF_TWO_FLAGS,
-        }
+        Arm::of(self.arms.len(), self.mode == Mode::Published)
     }
 
     /// Every arm but the control, with its plan.
@@ -530,7 +563,8 @@ impl Run {
     /// # Panics
     /// For an arm that the run has not; the reader admits no line of one.
     pub fn plan(&self, arm: Arm) -> &ArmPlan {
-        &self.arms[arm.plan()]
+        let place = arm.plan(self.timed());
+        &self.arms[place.expect("the reader admits no arm that the run has not")]
     }
 }
 

@@ -56,43 +56,64 @@ impl Contrast {
 }
 
 /// A contrast of one block, given the mean log time of each arm.
-type Value<'v> = &'v dyn Fn(LogTimes<'_>) -> f64;
+type Value = fn(LogTimes<'_>) -> f64;
 type LogTimes<'t> = &'t dyn Fn(Arm) -> f64;
 
-/// The contrasts of a run: one of one flag, three of two.
+/// What is asked of every block.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What is compared.
+    pub kind: Kind,
+    /// The flag, or both as `splitk × fuseqk`.
+    pub of: String,
+    value: Value,
+}
+
+impl Question {
+    /// What a block answers, a log ratio.
+    pub fn of_block(&self, block: &Block) -> f64 {
+        (self.value)(&|arm| block.log_time(arm))
+    }
+}
+
+/// The questions of a run: one of one flag, three of two.
 ///
 /// With L the mean log time of an arm in a block, a main effect is
 /// `1/2 ((L_B - L_A) + (L_D - L_C))` and the interaction
 /// `L_D - L_B - L_C + L_A`.
+pub fn questions(run: &Run) -> Vec<Question> {
+    use Arm::{A, B, C, D};
+    let question = |kind, of: String, value: Value| Question { kind, of, value };
+    let Some([first, second]) = run.flags() else {
+        let change: Value = |l| l(B) - l(A);
+        return vec![question(Kind::Change, run.flag.clone(), change)];
+    };
+    let both = format!("{first} \u{d7} {second}");
+    let of_first: Value = |l| 0.5 * ((l(B) - l(A)) + (l(D) - l(C)));
+    let of_second: Value = |l| 0.5 * ((l(C) - l(A)) + (l(D) - l(B)));
+    vec![
+        question(Kind::MainEffect, first.to_owned(), of_first),
+        question(Kind::MainEffect, second.to_owned(), of_second),
+        question(Kind::Interaction, both, |l| (l(D) - l(B)) - (l(C) - l(A))),
+    ]
+}
+
+/// What the blocks answer to each question of a run.
 ///
 /// # Errors
 /// As [`judge`].
 pub fn contrasts(run: &Run, blocks: &[Block]) -> Result<Vec<Contrast>, StatsError> {
     let control: Vec<f64> = blocks.iter().map(Block::control_log_ratio).collect();
-    let contrast = |kind, of: String, value: Value<'_>| {
-        let of_block = |block: &Block| value(&|arm| block.log_time(arm));
-        let values: Vec<f64> = blocks.iter().map(of_block).collect();
+    let questions = questions(run).into_iter();
+    let answered = questions.map(|question| {
+        let values: Vec<f64> = blocks.iter().map(|b| question.of_block(b)).collect();
         let judgement = judge(&values, &control, run.margin)?;
         Ok(Contrast {
-            kind,
-            of,
+            kind: question.kind,
+            of: question.of,
             values,
             judgement,
         })
-    };
-    use Arm::{A, B, C, D};
-    let Some([first, second]) = run.flags() else {
-        let change = contrast(Kind::Change, run.flag.clone(), &|l| l(B) - l(A))?;
-        return Ok(vec![change]);
-    };
-    let both = format!("{first} \u{d7} {second}");
-    Ok(vec![
-        contrast(Kind::MainEffect, first.to_owned(), &|l| {
-            0.5 * ((l(B) - l(A)) + (l(D) - l(C)))
-        })?,
-        contrast(Kind::MainEffect, second.to_owned(), &|l| {
-            0.5 * ((l(C) - l(A)) + (l(D) - l(B)))
-        })?,
-        contrast(Kind::Interaction, both, &|l| (l(D) - l(B)) - (l(C) - l(A)))?,
-    ])
+    });
+    answered.collect()
 }

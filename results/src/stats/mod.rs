@@ -13,7 +13,7 @@ mod time_needed;
 mod verdict;
 
 pub use block::{Block, Blocks, blocks};
-pub use contrast::{Contrast, Kind, contrasts};
+pub use contrast::{Contrast, Kind, Question, contrasts, questions};
 pub use estimate::{Estimate, hodges_lehmann, mean_interval, median, quantile, quartiles};
 pub use gates::{Gates, Groups, LAG_LIMIT, Limits, MODES_LIMIT, gates, spearman, two_groups};
 pub use published::{
@@ -22,6 +22,8 @@ pub use published::{
 pub use signed_rank::{Interval, signed_rank_interval, signed_rank_level};
 pub use time_needed::{TimeNeeded, blocks_needed};
 pub use verdict::{Judgement, MIN_BLOCKS, Verdict, judge};
+
+use crate::record::Spread;
 
 /// Why no number can be given.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -95,6 +97,18 @@ pub enum StatsError {
         /// Values of the control.
         control: usize,
     },
+}
+
+/// What control blocks say, log ratios of A' and A, before a margin is declared.
+///
+/// # Errors
+/// No values, or a value is not finite.
+pub fn spread(control: &[f64]) -> Result<Spread, StatsError> {
+    let sizes: Vec<f64> = control.iter().map(|value| value.abs()).collect();
+    Ok(Spread {
+        blocks: u32::try_from(sizes.len()).unwrap_or(u32::MAX),
+        p95: quantile(&sizes, 0.95)?,
+    })
 }
 
 /// A log ratio as a percentage, `100 (exp(log_ratio) - 1)`.

@@ -5,21 +5,22 @@
 //! nothing, is refused; one that proves the kernels wrong is summarised without
 //! its times.
 
+mod published;
 mod refuse;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::journal::AbRun;
-use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Publish, Quality, Status, Weights};
-use crate::roof;
+use crate::record::{Arm, ArmPlan, Check, Metric, Mode, Quality, Spread, Status, Weights};
 use crate::stats::{
-    Block, Blocks, Contrast, Estimate, Interval, Kind, Limits, Published, ReplicateBlocks, Rules,
-    StatsError, Verdict, blocks, blocks_needed, contrasts, gates, judge_replicates, mean_interval,
-    median, percent,
+    Blocks, Contrast, Estimate, Kind, Published, Rules, StatsError, Verdict, blocks, blocks_needed,
+    contrasts, judge_replicates, mean_interval, median, percent, questions,
 };
+
+pub use published::{CandidateSummary, PublishedSummary};
+use published::{by_replicate, effects_pct, more_replicates, published, valid_blocks};
 
 /// Why a run may not be summarised.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -138,10 +139,13 @@ pub struct ContrastSummary {
     pub reason: String,
     /// Effect on the metric's time, percent.
     pub effect_pct: Option<f64>,
-    /// Its 95 % interval, percent.
+    /// Its interval, percent, at the confidence of the summary's `ci_level_pct`.
     pub ci_pct: Option<[f64; 2]>,
     /// Minimum detectable effect, percent.
     pub mde_pct: Option<f64>,
+    /// The effect in each replicate of a published run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicate_effects_pct: Vec<f64>,
     /// What more time would resolve.
     pub more_time: String,
 }
@@ -197,65 +201,6 @@ pub struct QualitySummary {
     pub change_ci_pct: Option<[f64; 2]>,
 }
 
-/// What a published run has beyond a screening one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PublishedSummary {
-    /// Replicates that the verdict rests on.
-    pub replicates: usize,
-    /// Numbers of replicates at which it was to be judged.
-    pub looks: Vec<u32>,
-    /// Whether there is nothing more to measure: a verdict, or the last look.
-    pub finished: bool,
-    /// `100 (B/A - 1)` of each replicate.
-    pub replicate_effects_pct: Vec<f64>,
-    /// `100 (S/A - 1)` of the slowed arm.
-    pub slowed_pct: Option<f64>,
-    /// Its interval, at the level of the look.
-    pub slowed_ci_pct: Option<[f64; 2]>,
-    /// Weight bytes that the slowed arm reads more, percent; of one dispatch, dispatches.
-    pub slowed_work_pct: f64,
-    /// The effect with a tenth of the blocks cut off at both ends.
-    pub trimmed_pct: Option<f64>,
-    /// 95 % signed-rank interval of all blocks as if they were independent: narrower in
-    /// scope than the verdict's.
-    pub within_ci_pct: Option<[f64; 2]>,
-    /// Blocks that broke a validity gate.
-    pub void_blocks: usize,
-    /// Why, by block or replicate.
-    pub gates: Vec<String>,
-    /// Weight bytes per second of the baseline, as a share of what the adapter reads at
-    /// most, percent.
-    pub pct_of_roof: Option<f64>,
-    /// The adapter's read roof, GB/s.
-    pub roof_gb_s: f64,
-    /// The values among which B was chosen, as they looked then; the verdict's effect is of
-    /// replicates that the choice has not seen.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub chosen_from: Vec<CandidateSummary>,
-}
-
-/// One value of several as the choice saw it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CandidateSummary {
-    /// The arm's name, `splitk=4`.
-    pub name: String,
-    /// The screening run that read it.
-    pub run: String,
-    /// `100 (B/A - 1)` there.
-    pub effect_pct: f64,
-}
-
-impl PublishedSummary {
-    /// What B read when it was chosen, percent; `None` where it was not.
-    pub fn when_chosen_pct(&self) -> Option<f64> {
-        let effects = self
-            .chosen_from
-            .iter()
-            .map(|candidate| candidate.effect_pct);
-        effects.min_by(f64::total_cmp)
-    }
-}
-
 /// Checks by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckCounts {
@@ -273,9 +218,9 @@ pub struct Analysis {
     /// What the blocks say: one contrast of one flag, three of two; none where times
     /// are withheld.
     pub contrasts: Vec<Contrast>,
-    /// What the replicates of a published run say; their blocks without the void ones
-    /// are `blocks`.
-    pub published: Option<Published>,
+    /// What the replicates of a published run say of each contrast; their blocks without
+    /// the void ones are `blocks`.
+    pub published: Vec<Published>,
     /// What the validity gates of a published run say, by block or replicate.
     pub gates: Vec<String>,
     /// Why times are withheld, if they are.
@@ -300,7 +245,7 @@ impl Analysis {
                     dropped: None,
                 },
                 contrasts: Vec::new(),
-                published: None,
+                published: Vec::new(),
                 gates: Vec::new(),
                 withheld: Some(reason),
                 checks,
@@ -314,25 +259,27 @@ impl Analysis {
         };
         let mut blocks = blocks(&run.samples, run.run.timed()).map_err(stats)?;
         let mut gates = Vec::new();
-        let mut published = None;
+        let mut published = Vec::new();
         if let Some(publish) = &run.run.publish {
             let valid = valid_blocks(run, publish, &blocks.complete, &mut gates).map_err(stats)?;
-            let replicates = by_replicate(run, &blocks.complete, &valid);
             let rules = Rules {
                 looks: &publish.looks,
                 alpha: publish.alpha,
                 margin: run.run.margin,
             };
-            let found = judge_replicates(&replicates, &rules).map_err(stats)?;
-            // What the verdict does not rest on is not shown either.
-            let seen = publish.blocks as usize * found.replicates;
+            for question in questions(&run.run) {
+                let replicates = by_replicate(run, &blocks.complete, &valid, &question);
+                published.push(judge_replicates(&replicates, &rules).map_err(stats)?);
+            }
+            // What no verdict rests on is not shown either.
+            let replicates = published.iter().map(|found| found.replicates).max();
+            let seen = publish.blocks as usize * replicates.unwrap_or(0);
             blocks.complete.truncate(seen);
             blocks.complete.retain(|block| valid.contains(&block.index));
-            published = Some(found);
         }
         let mut contrasts = contrasts(&run.run, &blocks.complete).map_err(stats)?;
-        if let (Some(found), [change]) = (&published, &mut contrasts[..]) {
-            change.judgement = found.judgement.clone();
+        for (contrast, found) in contrasts.iter_mut().zip(&published) {
+            contrast.judgement = found.judgement.clone();
         }
         Ok(Self {
             blocks,
@@ -342,6 +289,15 @@ impl Analysis {
             withheld: None,
             checks,
         })
+    }
+
+    /// What the replicates say of the contrast that takes the most of them; none where the
+    /// run is not published or withheld. Controls, slowed arm and gates are the same for
+    /// all.
+    pub fn slowest(&self) -> Option<&Published> {
+        // An unfinished one before one that is done, of equals the last.
+        let order = |found: &&Published| (!found.finished, found.replicates);
+        self.published.iter().max_by_key(order)
     }
 
     /// Mean wall time of a complete block, seconds.
@@ -378,8 +334,9 @@ impl AbSummary {
         };
         let effect = judgement.and_then(|j| j.effect);
         let control = (analysis.contrasts.first()).and_then(|c| c.judgement.control);
-        let more_time = |contrast: &Contrast| {
-            blocks_needed(&contrast.judgement, analysis.seconds_per_block()).to_string()
+        let more_time = |contrast: &Contrast, found: Option<&Published>| match found {
+            Some(found) => more_replicates(found),
+            None => blocks_needed(&contrast.judgement, analysis.seconds_per_block()).to_string(),
         };
         let stats = |cause| SummaryError::Stats {
             run: run.run.id.clone(),
@@ -406,22 +363,27 @@ impl AbSummary {
             },
             effect_pct: effect.map(|e| percent(e.centre)),
             ci_pct: effect.and_then(ci_pct),
-            ci_level_pct: effect.and_then(|e| e.ci).map(|ci| 100.0 * ci.level),
+            ci_level_pct: (analysis.contrasts.first().and_then(Contrast::effect))
+                .and_then(|effect| effect.ci)
+                .map(|ci| 100.0 * ci.level),
             mde_pct: effect.and_then(|e| e.mde).map(percent),
             margin_pct: 100.0 * run.run.margin,
             contrasts: match &analysis.contrasts[..] {
                 [_] => Vec::new(),
-                contrasts => contrasts
-                    .iter()
-                    .map(|contrast| ContrastSummary {
-                        kind: contrast.kind,
-                        of: contrast.of.clone(),
-                        verdict: contrast.word(),
-                        reason: contrast.judgement.reason.clone(),
-                        effect_pct: contrast.effect_pct(),
-                        ci_pct: contrast.effect().and_then(ci_pct),
-                        mde_pct: contrast.effect().and_then(|e| e.mde).map(percent),
-                        more_time: more_time(contrast),
+                contrasts => (contrasts.iter().enumerate())
+                    .map(|(at, contrast)| {
+                        let found = analysis.published.get(at);
+                        ContrastSummary {
+                            kind: contrast.kind,
+                            of: contrast.of.clone(),
+                            verdict: contrast.word(),
+                            reason: contrast.judgement.reason.clone(),
+                            effect_pct: contrast.effect_pct(),
+                            ci_pct: contrast.effect().and_then(ci_pct),
+                            mde_pct: contrast.effect().and_then(|e| e.mde).map(percent),
+                            replicate_effects_pct: found.map(effects_pct).unwrap_or_default(),
+                            more_time: more_time(contrast, found),
+                        }
                     })
                     .collect(),
             },
@@ -434,106 +396,15 @@ impl AbSummary {
             },
             checks: analysis.checks,
             // The interaction, last, takes the most blocks.
-            more_time: match (&analysis.published, analysis.contrasts.last()) {
-                (Some(published), _) => more_replicates(published),
-                (None, Some(contrast)) => more_time(contrast),
-                (None, None) => "nothing: the times are withheld".to_owned(),
+            more_time: match analysis.contrasts.last() {
+                Some(contrast) => more_time(contrast, analysis.slowest()),
+                None => "nothing: the times are withheld".to_owned(),
             },
             report: report.display().to_string(),
             journal: run.journal.display().to_string(),
             notes: notes(run, &analysis),
         })
     }
-}
-
-/// Numbers of the blocks that count; the reasons of the others go to `reasons`.
-fn valid_blocks(
-    run: &AbRun,
-    publish: &Publish,
-    blocks: &[Block],
-    reasons: &mut Vec<String>,
-) -> Result<BTreeSet<u32>, StatsError> {
-    let mut valid = BTreeSet::new();
-    let limits = Limits {
-        sentinel: publish.sentinel_limit,
-        margin: run.run.margin,
-        modes: publish.modes_limit,
-        lag: publish.lag_limit,
-    };
-    for (index, replicate) in run.replicates.iter().enumerate() {
-        let own = |block: &&Block| run.replicate_of(block.index) == Some(index);
-        let blocks: Vec<Block> = blocks.iter().filter(own).cloned().collect();
-        let sentinels: Vec<(u32, u64)> = (replicate.sentinels.iter())
-            .map(|sentinel| (sentinel.block, sentinel.wall_ns))
-            .collect();
-        let found = gates(&blocks, &sentinels, &limits)?;
-        if let Some(reason) = &found.replicate {
-            reasons.push(format!("replicate {index} is void: {reason}"));
-            continue;
-        }
-        for (block, reason) in &found.blocks {
-            reasons.push(format!("block {block} is void: {reason}"));
-        }
-        let counts = |block: &&Block| found.blocks.iter().all(|(void, _)| *void != block.index);
-        valid.extend(blocks.iter().filter(counts).map(|block| block.index));
-        for reason in &found.reported {
-            reasons.push(format!("replicate {index}: {reason}; reported, not judged"));
-        }
-    }
-    Ok(valid)
-}
-
-fn by_replicate(run: &AbRun, blocks: &[Block], valid: &BTreeSet<u32>) -> Vec<ReplicateBlocks> {
-    let mut replicates = vec![ReplicateBlocks::default(); run.replicates.len()];
-    for block in blocks {
-        let at = run.replicate_of(block.index);
-        let Some(replicate) = at.and_then(|at| replicates.get_mut(at)) else {
-            continue;
-        };
-        if valid.contains(&block.index) {
-            replicate.effect.push(block.log_ratio());
-            replicate.control.push(block.control_log_ratio());
-            replicate.slowed.push(block.slowed_log_ratio());
-        } else {
-            replicate.void += 1;
-        }
-    }
-    replicates
-}
-
-fn published(run: &AbRun, analysis: &Analysis) -> Result<Option<PublishedSummary>, StatsError> {
-    let (Some(publish), Some(found)) = (&run.run.publish, &analysis.published) else {
-        return Ok(None);
-    };
-    let interval = |i: Interval| [percent(i.lo), percent(i.hi)];
-    let plan = run.run.plan(Arm::A);
-    let gb_s = arm(run, analysis, Arm::A, plan)?.weight_gb_s;
-    let gb_s = gb_s.filter(|_| !run.run.adapter.is_cpu());
-    let far_below = gb_s.and_then(|gb_s| roof::far_below(gb_s, publish.roof.read_gb_s));
-    Ok(Some(PublishedSummary {
-        replicates: found.replicates,
-        looks: publish.looks.clone(),
-        finished: found.finished,
-        replicate_effects_pct: found.centres.iter().copied().map(percent).collect(),
-        slowed_pct: found.slowed.map(|e| percent(e.centre)),
-        slowed_ci_pct: found.slowed.and_then(|e| e.ci).map(interval),
-        slowed_work_pct: 100.0 * publish.slowed_share,
-        trimmed_pct: found.trimmed.map(percent),
-        within_ci_pct: found.within.map(interval),
-        void_blocks: found.void[0],
-        gates: (analysis.gates.iter().cloned())
-            .chain(far_below.map(|reason| format!("A reads {reason}")))
-            .collect(),
-        pct_of_roof: gb_s.map(|gb_s| 100.0 * gb_s / publish.roof.read_gb_s),
-        roof_gb_s: publish.roof.read_gb_s,
-        chosen_from: (publish.chosen_from.iter())
-            .map(|candidate| CandidateSummary {
-                name: candidate.name.clone(),
-                run: candidate.run.clone(),
-                effect_pct: percent(candidate.effect),
-            })
-            .collect(),
-    }))
 }
 
 /// B against A over the windows that both read.
@@ -562,23 +433,6 @@ fn quality(run: &AbRun) -> Result<Option<QualitySummary>, StatsError> {
         change_ci_pct: mean_interval(&differences, 0.95)?
             .map(|ci| [percent(ci.lo), percent(ci.hi)]),
     }))
-}
-
-fn more_replicates(published: &Published) -> String {
-    match published.next_look {
-        _ if published.judgement.verdict == Verdict::Invalid => {
-            "more time would not help a void run; quieten the machine and measure again".to_owned()
-        }
-        _ if published.judgement.control_off && published.finished => {
-            "more time would not help while a control is off; quieten the machine and measure again"
-                .to_owned()
-        }
-        Some(look) if !published.finished => format!(
-            "{} more replicates to the look at {look}; `--resume` goes on",
-            look as usize - published.replicates
-        ),
-        Some(_) | None => "nothing more: every look was taken or a verdict was reached".to_owned(),
-    }
 }
 
 fn ci_pct(estimate: Estimate) -> Option<[f64; 2]> {
@@ -738,6 +592,17 @@ fn middle(values: &[f64]) -> Result<Option<f64>, StatsError> {
 
 fn notes(run: &AbRun, analysis: &Analysis) -> Vec<String> {
     let mut notes = run.run.notes.clone();
+    if let Some(spread) = &run.run.margin_from {
+        notes.push(format!(
+            "the margin of {:.2} % was declared before the first block: A' and A differed by up \
+             to {:.2} % in 95 % of {} blocks before it, and the margin is twice that, {:.0} % at \
+             least",
+            100.0 * run.run.margin,
+            100.0 * spread.p95,
+            spread.blocks,
+            100.0 * Spread::LEAST
+        ));
+    }
     if !run.run.excluded.is_empty() {
         notes.push(format!(
             "off in both arms, because {} excludes them: {}",

@@ -236,6 +236,7 @@ pub(crate) fn run() -> Run {
         budget_s: 90.0,
         metric: Metric::Decode,
         margin: 0.02,
+        margin_from: None,
         arms: vec![
             ArmPlan {
                 name: "splitk=0".to_owned(),

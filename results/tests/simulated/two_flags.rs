@@ -1,7 +1,12 @@
 //! A simulated A/B of two flags.
 
-use results::record::{Arm, Check, Context, End, Line, Prefill, Run, Sample, Status};
+use std::collections::BTreeMap;
 
+use results::record::{
+    Arm, Check, Context, End, Line, Prefill, Replicate, ReplicateEnd, Run, Sample, Sentinel, Status,
+};
+
+use super::published::published_run;
 use super::{Random, World, check, hash, run, sample, token_ns};
 
 /// A world in which each change multiplies the time, and both together multiply it
@@ -59,6 +64,62 @@ impl TwoFlags {
         samples
     }
 
+    /// The elements of a published run's replicate. In each of them every change has a shift
+    /// of its own, of a standard deviation of 0.4 %.
+    pub(crate) fn replicate(&self, index: u32) -> Vec<Sample> {
+        let run = published_two_flags_run();
+        let mut random = Random(self.world.seed ^ (u64::from(index + 1) << 32));
+        let mut own: BTreeMap<Arm, f64> = BTreeMap::new();
+        for arm in [Arm::B, Arm::C, Arm::D] {
+            own.insert(arm, 0.004 * random.normal());
+        }
+        let count = self.world.blocks;
+        let mut samples = Vec::new();
+        for block in index * count..(index + 1) * count {
+            let mut half = run.timed().to_vec();
+            for last in (1..half.len()).rev() {
+                half.swap(last, (random.bits() % (last as u64 + 1)) as usize);
+            }
+            let order = half.iter().chain(half.iter().rev());
+            for (position, &arm) in (0u8..).zip(order) {
+                let slowed = if arm == Arm::Slowed { 0.06 } else { 0.0 };
+                let shift = self.shift(arm) + slowed + own.get(&arm).unwrap_or(&0.0);
+                let log = shift + self.world.noise * random.heavy();
+                samples.push(sample(&run, block, position, arm, log));
+            }
+        }
+        samples
+    }
+
+    /// The lines of a published run of as many replicates.
+    pub(crate) fn published_lines(&self, replicates: u32) -> Vec<Line> {
+        let run = published_two_flags_run();
+        let mut lines: Vec<Line> = checks(&run).into_iter().map(Line::Check).collect();
+        for index in 0..replicates {
+            lines.push(Line::Replicate(Replicate {
+                index,
+                seed: 1,
+                made: run.timed().to_vec(),
+                load: None,
+            }));
+            let mut last = None;
+            for sample in self.replicate(index) {
+                if last.is_some_and(|block| block != sample.block) {
+                    lines.push(sentinel(sample.block - 1));
+                }
+                last = Some(sample.block);
+                lines.push(Line::Sample(sample));
+            }
+            lines.extend(last.map(sentinel));
+            lines.push(Line::ReplicateEnd(ReplicateEnd {
+                index,
+                tokens_sha256: BTreeMap::new(),
+            }));
+        }
+        lines.insert(0, Line::Run(Box::new(run)));
+        lines
+    }
+
     /// Every line of a complete journal.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let run = two_flags_run();
@@ -90,6 +151,25 @@ impl TwoFlags {
         lines.insert(0, Line::Run(Box::new(run)));
         lines
     }
+}
+
+fn sentinel(block: u32) -> Line {
+    Line::Sentinel(Sentinel {
+        block,
+        wall_ns: 20_000_000,
+    })
+}
+
+/// The `run` line of the same for publication.
+pub(crate) fn published_two_flags_run() -> Run {
+    let of_one = published_run();
+    let mut run = two_flags_run();
+    run.command = "cargo xtask ab --flags splitk,fuseqk --publish".to_owned();
+    run.mode = of_one.mode;
+    run.adapter = of_one.adapter;
+    run.publish = of_one.publish;
+    run.arms.extend(of_one.arms.last().cloned());
+    run
 }
 
 fn checks(run: &Run) -> Vec<Check> {

@@ -1,14 +1,19 @@
 //! `ab --kernel`, and what `ab --base` and `bench --wgsl` share with it: one dispatch
 //! against another.
 
-use super::{AbArgs, choices, command_line, told};
+use super::{
+    AbArgs, choices,
+    measure::{self, MeasureArgs, arguments, command_line},
+    told, told_with_kernels,
+};
 use crate::{
     ab::{
         self, ArmSettings, Subject,
         kernel::{self, Site},
-        publish::Work,
+        publish::{Publishing, Work},
     },
     cases,
+    cli::ModelArgs,
     device::Gpu,
     engine::Texts,
     interrupt, model,
@@ -166,7 +171,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
     let role: Role = role.parse()?;
     let variants = named_variants(args, role)?;
     let gpu = Gpu::open(args.model.adapter.as_deref())?;
-    let publish = args.publishing(&gpu)?;
+    let publish = args.measure.publishing(&gpu, vec![])?;
     let with = choices(&args.with)?;
     let shape = args
         .shape
@@ -174,7 +179,7 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
         .transpose()?;
     let (weights, prompt) = weights(&args.model, shape)?;
     let spec = weights.spec();
-    let mut arms: Vec<ArmSettings> = variants
+    let arms: Vec<ArmSettings> = variants
         .iter()
         .map(|&variant| {
             let mut all = choices_of(variant, spec, &gpu.features)?;
@@ -197,41 +202,71 @@ pub(super) fn run(args: &AbArgs, role: &str) -> Result<u8> {
             spec.id
         )
     })?;
-    if args.publish {
-        // What it does more are dispatches, of the same kernel.
-        arms.push(ArmSettings {
-            name: format!(
-                "{a} with {:.1} % more dispatches",
-                100.0 * args.slowed_share()
-            ),
-            ..arms[0].clone()
-        });
-    }
-    interrupt::listen();
-    let [data_dir, reports_dir] = ab::folders()?;
-    let folders = [&*data_dir, &*reports_dir];
-    let names = [role.name(), &site.name];
-    let request = ab::Request {
+    let names = [role.name().to_owned(), site.name.clone()];
+    let one = OneDispatch {
+        gpu: &gpu,
+        weights: &weights,
+        prompt,
+        arms,
+        site,
+        names: names.to_vec(),
         publish,
-        id: args.id(),
-        budget: match args.publish {
-            true => args.budget(),
-            false => Duration::from_secs_f64(args.budget.unwrap_or(BUDGET_S)),
-        },
-        margin: args.margin / 100.0,
-        ..request(&names, arms, prompt, args.model.seed, folders)
     };
-    if let Some(journal) = &args.journal {
-        return args.part(&gpu, &weights, &request, Work::Dispatch(&site), journal);
-    }
-    let outcome = kernel::run(&gpu, &weights, &request, &site)?;
-    told(args.model.json, &outcome, outcome.is_synthetic())
+    one.measured(&args.measure, &args.model)
 }
 
-/// A kernel's A/B with the budget and margin of one; `folders` are those of journals and
-/// reports.
-pub(in crate::cli) fn request<'a>(
-    names: &[&str],
+/// Two kernels at one place, and where they are compared.
+pub(in crate::cli) struct OneDispatch<'d> {
+    pub(in crate::cli) gpu: &'d Gpu,
+    pub(in crate::cli) weights: &'d Checkpoint,
+    pub(in crate::cli) prompt: model::Prompt,
+    pub(in crate::cli) arms: Vec<ArmSettings>,
+    pub(in crate::cli) site: Site,
+    /// What the run is named after.
+    pub(in crate::cli) names: Vec<String>,
+    /// What a published run adds.
+    pub(in crate::cli) publish: Option<Publishing>,
+}
+
+impl OneDispatch<'_> {
+    /// Measures them, or this process's part of it, and says what was found.
+    pub(in crate::cli) fn measured(self, measure: &MeasureArgs, model: &ModelArgs) -> Result<u8> {
+        let Self {
+            gpu,
+            weights,
+            mut arms,
+            site,
+            ..
+        } = self;
+        if measure.publish {
+            // What it does more are dispatches, of the same kernel.
+            arms.push(ArmSettings {
+                name: format!("{} with more dispatches", arms[0].name),
+                ..arms[0].clone()
+            });
+        }
+        interrupt::listen();
+        let [data_dir, reports_dir] = ab::folders()?;
+        let folders = [&*data_dir, &*reports_dir];
+        let request = ab::Request {
+            publish: self.publish,
+            id: measure.id(),
+            budget: measure.budget(BUDGET_S),
+            margin: measure.margin(),
+            ..request(self.names, arms, self.prompt, model.seed, folders)
+        };
+        let part = measure.part(gpu, weights, &request, Work::Dispatch(&site))?;
+        if let Some(status) = part {
+            return Ok(status);
+        }
+        told(model.json, &kernel::run(gpu, weights, &request, &site)?)
+    }
+}
+
+/// A kernel's A/B with the budget of one and the margin that its control says; `folders`
+/// are those of journals and reports.
+fn request<'a>(
+    names: Vec<String>,
     arms: Vec<ArmSettings>,
     prompt: model::Prompt,
     seed: u64,
@@ -239,7 +274,7 @@ pub(in crate::cli) fn request<'a>(
 ) -> ab::Request<'a> {
     ab::Request {
         subject: Subject {
-            names: names.iter().map(|&name| name.to_owned()).collect(),
+            names,
             metric: Metric::Decode,
             excluded: vec![],
         },
@@ -247,9 +282,9 @@ pub(in crate::cli) fn request<'a>(
         prompt,
         tokens: 1,
         budget: Duration::from_secs_f64(BUDGET_S),
-        margin: 0.02,
+        margin: None,
         seed,
-        command: command_line(&super::arguments()),
+        command: command_line(&arguments()),
         passage: None,
         publish: None,
         id: None,
@@ -293,26 +328,33 @@ fn named_variants(args: &AbArgs, role: Role) -> Result<Vec<Variant>> {
 }
 
 /// The dispatches of a token whose kernels' texts differ between a revision and this
-/// build, each compared on its own.
+/// build. Another form at the place is another plan, which the tokens tell.
+fn sites_of_base(spec: &ModelSpec, gpu: &Gpu, arms: &[ArmSettings]) -> Result<Vec<Site>> {
+    let mut sites = kernel::differing(spec, &gpu.features, arms, None)?;
+    sites.retain(|site| site.variants[0] == site.variants[1]);
+    Ok(sites)
+}
+
+/// What a run of a dispatch of `ab --base` is named after.
+fn names_of_base(site: &Site) -> Vec<String> {
+    vec!["base".to_owned(), site.name.clone()]
+}
+
+/// Each dispatch that differs from a revision's, compared on its own.
 pub(super) fn of_base(
     gpu: &Gpu,
     weights: &Checkpoint,
     request: &ab::Request<'_>,
 ) -> Result<Vec<ab::Outcome>> {
-    let sites = kernel::differing(weights.spec(), &gpu.features, &request.arms, None)?;
     let mut outcomes = Vec::new();
-    for site in sites {
+    for site in sites_of_base(weights.spec(), gpu, &request.arms)? {
         if interrupt::asked() {
             break;
         }
-        let [a, b] = site.variants;
-        // Another form at the place is another plan, which the tokens tell.
-        if a != b {
-            continue;
-        }
         let (arms, prompt) = (request.arms.clone(), request.prompt.clone());
         let folders = [request.data_dir, request.reports_dir];
-        let of_kernel = self::request(&["base", &site.name], arms, prompt, request.seed, folders);
+        let names = names_of_base(&site);
+        let of_kernel = self::request(names, arms, prompt, request.seed, folders);
         let request = ab::Request {
             budget: request.budget.min(of_kernel.budget),
             margin: request.margin,
@@ -321,4 +363,58 @@ pub(super) fn of_base(
         outcomes.push(kernel::run(gpu, weights, &request, &site)?);
     }
     Ok(outcomes)
+}
+
+/// `ab --base REV --site NAME`: the dispatch at one place, or a part of its published run.
+pub(super) fn run_of_base(
+    args: &AbArgs,
+    gpu: &Gpu,
+    arms: Vec<ArmSettings>,
+    name: &str,
+) -> Result<u8> {
+    let publish = args.measure.publishing(gpu, vec![])?;
+    let (source, prompt) = args.model.source(1)?;
+    let weights = args.model.read(&source)?;
+    let spec = weights.spec();
+    let site = one(sites_of_base(spec, gpu, &arms)?, Some(name), || {
+        format!(
+            "the kernels of a token of {} are identical, text for text: nothing to time",
+            spec.id
+        )
+    })?;
+    let names = names_of_base(&site);
+    let one = OneDispatch {
+        gpu,
+        weights: &weights,
+        prompt,
+        arms,
+        site,
+        names,
+        publish,
+    };
+    one.measured(&args.measure, &args.model)
+}
+
+/// `ab --base REV --publish`: whole tokens, and each dispatch that differs in a run of its
+/// own. They share the budget.
+pub(super) fn published_base(args: &AbArgs) -> Result<u8> {
+    let sites = {
+        // Given back before a process measures.
+        let gpu = Gpu::open(args.model.adapter.as_deref())?;
+        let (_, arms) = args.compared(&gpu)?;
+        let (source, _) = args.model.source(args.tokens)?;
+        ab::require_difference(&source.spec, &gpu.features, &arms)?;
+        sites_of_base(&source.spec, &gpu, &arms)?
+    };
+    let budget = args.budget().div_f64((1 + sites.len()) as f64);
+    let tokens = measure::published(&["base".to_owned()], vec![], budget)?;
+    let mut kernels: Vec<ab::Outcome> = Vec::new();
+    for site in sites {
+        if interrupt::asked() || !tokens.correct {
+            break;
+        }
+        let words = vec!["--site".to_owned(), site.name.clone()];
+        kernels.push(measure::published(&names_of_base(&site), words, budget)?);
+    }
+    told_with_kernels(args, &tokens, &kernels)
 }

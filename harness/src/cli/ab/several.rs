@@ -2,7 +2,7 @@
 //! the least time. What chose it was partly luck, so its time counts only where it is
 //! measured again: `--publish` does, in replicates that the choice has not seen.
 
-use super::{AbArgs, ab_text, answer, choices, published};
+use super::{AbArgs, ab_text, answer, arguments, choices, command_line, published};
 use crate::{
     ab::{self, ArmSettings, Change, Subject},
     device::Gpu,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Resul
     let correct = outcomes.iter().all(|outcome| outcome.correct);
     let complete = correct && outcomes.len() + 1 == values.len() && !interrupt::asked();
     let ids: Vec<String> = outcomes.iter().map(id).collect();
-    if args.publish && complete {
+    if args.measure.publish && complete {
         for outcome in &outcomes {
             eprintln!("{}", outcome.summary.title);
         }
@@ -64,9 +64,7 @@ pub(super) fn run(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Resul
     }
     let all = if complete { candidates(&ids)? } else { vec![] };
     let best = Candidate::best(&all);
-    let mut text: Vec<String> = (outcomes.iter())
-        .map(|outcome| ab_text(outcome, outcome.is_synthetic()))
-        .collect();
+    let mut text: Vec<String> = (outcomes.iter()).map(ab_text).collect();
     text.push(match best {
         Some(best) => format!(
             "of {} values {} took the least time, {:+.2} %; that it looked best is partly luck, and \
@@ -117,9 +115,9 @@ fn screened(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Result<Vec<
             prompt: prompt.clone(),
             tokens: args.tokens,
             budget: budget(args, values.len() - 1),
-            margin: args.margin / 100.0,
+            margin: args.measure.margin(),
             seed: args.model.seed,
-            command: super::command_line(&super::arguments()),
+            command: command_line(&arguments()),
             passage: passage.clone(),
             publish: None,
             id: None,
@@ -133,7 +131,7 @@ fn screened(args: &AbArgs, flag: &'static Flag, values: &[Value]) -> Result<Vec<
 
 /// What each of `count` screening runs may take.
 fn budget(args: &AbArgs, count: usize) -> Duration {
-    if args.publish {
+    if args.measure.publish {
         args.budget().mul_f64(SHARE / count as f64)
     } else {
         args.budget()

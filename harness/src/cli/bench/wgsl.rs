@@ -5,7 +5,7 @@ use super::{
     super::{
         ab::{kernel as dispatch, told},
         cases::golden_folder,
-        choices,
+        choices, measure,
     },
     BenchArgs,
 };
@@ -14,7 +14,6 @@ use crate::{
     cases::{self, Bench},
     device::Gpu,
     engine::{Own, Texts},
-    interrupt, model,
 };
 use ::kernels::{Phase, Plan, Role, Settings, Variant, flag::Choices};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -94,7 +93,9 @@ fn replace_word(text: &str, from: &str, to: &str) -> String {
 }
 
 pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
-    let [data_dir, reports_dir] = ab::folders()?;
+    args.measure.require_sound()?;
+    // Something else in their place is said before anything is opened.
+    ab::folders()?;
     let sidecar = Sidecar::read(file)?;
     let text = fs::read_to_string(file)
         .with_context(|| format!("{}: expected a WGSL file", file.display()))?;
@@ -138,6 +139,7 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
         (None, None) => None,
     };
     let shaped = shape.is_some();
+    let publish = args.measure.publishing(&gpu, vec![])?;
     let shape = shape
         .map(|shape: dispatch::Shape| shape.model(variant))
         .transpose()?;
@@ -145,13 +147,26 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
     let spec = weights.spec();
     // A text that cannot be compiled is refused before anything runs.
     own.render(spec)?;
-    if let Some(failed) = judged_on_cases(&gpu, &own)? {
+    // Of a published run once, by the process that starts the others.
+    let judged = match args.measure.journal {
+        Some(_) => None,
+        None => judged_on_cases(&gpu, &own)?,
+    };
+    if let Some(failed) = judged {
         super::answer(
             args.model.json,
             &serde_json::json!({ "wgsl": own.name, "variant": variant.id(), "failed": failed }),
             &format!("CHECK FAILED, times withheld: {failed}"),
         )?;
         return Ok(1);
+    }
+    if args.measure.publish && args.measure.journal.is_none() {
+        // What measures is another process.
+        drop((gpu, weights));
+        let subject = ["wgsl", role.name()].map(str::to_owned);
+        let budget = args.measure.budget(dispatch::BUDGET_S);
+        let outcome = measure::published(&subject, vec![], budget)?;
+        return told(args.model.json, &outcome);
     }
     let mut choices = dispatch::choices_of(variant, spec, &gpu.features)?;
     choices.extend(with);
@@ -179,12 +194,17 @@ pub(super) fn run(args: &BenchArgs, file: &PathBuf) -> Result<u8> {
             own.name, spec.id
         )
     })?;
-    interrupt::listen();
-    let names = ["wgsl", role.name(), &site.name];
-    let folders = [&*data_dir, &*reports_dir];
-    let request = dispatch::request(&names, arms, prompt, args.model.seed, folders);
-    let outcome = kernel::run(&gpu, &weights, &request, &site)?;
-    told(args.model.json, &outcome, model::is_synthetic(&weights))
+    let names = ["wgsl", role.name(), &site.name].map(str::to_owned);
+    let one = dispatch::OneDispatch {
+        gpu: &gpu,
+        weights: &weights,
+        prompt,
+        arms,
+        site,
+        names: names.to_vec(),
+        publish,
+    };
+    one.measured(&args.measure, &args.model)
 }
 
 /// The form of a role that a token of the model dispatches.
