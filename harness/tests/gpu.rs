@@ -342,6 +342,8 @@ fn a_rotation_writes_what_the_plan_writes() {
                 assert_eq!(rotation.weights as u64, expected, "{site:?}");
                 let same = engine.require_same(program, site.indices(), &rotation);
                 same.unwrap_or_else(|e| panic!("{choice}: {e:#}"));
+                let left = engine.require_left(program, site.indices(), &rotation);
+                left.unwrap_or_else(|e| panic!("{choice}: {e:#}"));
             }
         }
         // Another site's weights give something else.
@@ -358,6 +360,9 @@ fn a_rotation_writes_what_the_plan_writes() {
         engine
             .require_same(&arm.decode, &o[1..], &rotation)
             .expect_err("the second layer is not the first");
+        engine
+            .require_left(&arm.decode, &o[1..], &rotation)
+            .expect_err("nor is what was left");
         let rotation = engine
             .rotation(&arm, &arm.decode, head, turn)
             .expect("bound");

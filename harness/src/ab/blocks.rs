@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use results::{
     journal::JournalWriter,
     record::{self, Line},
+    stats::MIN_BLOCKS,
 };
 use std::{
     collections::BTreeMap,
@@ -58,6 +59,17 @@ impl Until<'_> {
         }
     }
 
+    /// The block, from the first, whose every element is compared after its time: drawn
+    /// among all, or of a budget among as many as a verdict needs.
+    fn drawn(&self, request: &Request<'_>) -> u32 {
+        let mut state = !self.seed(request);
+        let among = match *self {
+            Self::Budget => MIN_BLOCKS as u64,
+            Self::Count { blocks, .. } => u64::from(blocks),
+        };
+        (split_mix(&mut state) % among) as u32
+    }
+
     fn tell(&self, bar: &ProgressBar, request: &Request<'_>, block: u32, spent: Duration) {
         match self {
             Self::Budget => {
@@ -102,6 +114,7 @@ pub(super) fn blocks(
     let mut longest = Duration::ZERO;
     let mut tokens: BTreeMap<record::Arm, Vec<u32>> = BTreeMap::new();
     let numbers = until.numbers();
+    let drawn = numbers.start + until.drawn(request);
     let mut block = numbers.start;
     while numbers.contains(&block) {
         let out_of_time = start.elapsed() + longest > request.budget;
@@ -117,6 +130,9 @@ pub(super) fn blocks(
             }
             until.tell(bar, request, block, start.elapsed());
             let done = timed.element(kind)?;
+            if block == drawn {
+                timed.require_right(kind)?;
+            }
             // Every arm does the same work: the tokens of an arm never change.
             let known = tokens.entry(kind).or_insert_with(|| done.made.clone());
             if *known != done.made {

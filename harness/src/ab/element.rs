@@ -29,6 +29,9 @@ pub(super) trait Timed {
     fn kinds(&self) -> Vec<record::Arm>;
     /// Runs an element of an arm.
     fn element(&self, kind: record::Arm) -> Result<Element>;
+    /// Compares what the arm's last element wrote with what the checked dispatches write,
+    /// where its tokens do not tell.
+    fn require_right(&self, kind: record::Arm) -> Result<()>;
     /// The device.
     fn gpu(&self) -> &Gpu;
 }
@@ -54,6 +57,11 @@ impl Timed for Tokens<'_> {
             &self.compared.arms[self.request.number(kind)?]
         };
         Element::run(self.engine, self.request, arm, self.first)
+    }
+
+    /// The tokens of every element are compared.
+    fn require_right(&self, _: record::Arm) -> Result<()> {
+        Ok(())
     }
 
     fn gpu(&self) -> &Gpu {

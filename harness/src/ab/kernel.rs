@@ -368,6 +368,13 @@ impl Timed for Placed<'_> {
         })
     }
 
+    fn require_right(&self, kind: record::Arm) -> Result<()> {
+        let mut arms = self.arms();
+        let found = arms.find(|(other, ..)| *other == kind);
+        let (_, arm, (indices, rotation)) = found.context("an arm of this A/B")?;
+        self.engine.require_left(&arm.decode, indices, rotation)
+    }
+
     fn gpu(&self) -> &Gpu {
         self.engine.gpu
     }

@@ -378,8 +378,9 @@ fn ab_text(outcome: &ab::Outcome) -> String {
     }
     lines.push(format!("{}, {}", s.title, s.adapter));
     for arm in &s.arms {
-        if let Some(us) = arm.dispatch_us {
-            lines.push(format!("  {:<34} {us:.2} us per dispatch", arm.name));
+        if s.metric == results::record::Metric::Dispatch {
+            let us = arm.dispatch_us.map_or("-".into(), |us| format!("{us:.2}"));
+            lines.push(format!("  {:<34} {us} us per dispatch", arm.name));
             continue;
         }
         lines.push(format!(
@@ -406,8 +407,8 @@ fn ab_text(outcome: &ab::Outcome) -> String {
             s.mode, s.blocks
         )),
         _ => lines.push(format!(
-            "screening, margin {} %, complete blocks: {}",
-            s.margin_pct, s.blocks
+            "{}, margin {} %, complete blocks: {}",
+            s.mode, s.margin_pct, s.blocks
         )),
     }
     if s.contrasts.is_empty() {

@@ -238,49 +238,83 @@ impl Engine<'_> {
         let shared = rotation.outputs.first() == rotation.outputs.last();
         let compared = if shared { vec![last] } else { vec![0, last] };
         for i in compared {
-            let Some(output) = rotation.outputs.get(i) else {
-                return Ok(());
-            };
-            let set = i % rotation.weights;
-            let site = site_of(sites, set);
-            let dispatch = &plan.dispatches[site];
-            let bound = dispatch.variant.storage_bindings().zip(&dispatch.buffers);
-            let mut written = bound.filter(|(b, _)| b.access == Access::ReadWrite && !b.in_place);
-            let Some((_, &Buffer::Activation(activation))) = written.next() else {
-                return Ok(());
-            };
-            let mut encoder = self.encoder();
-            program.record(&mut encoder, Some(site));
-            self.gpu.run(&dispatch.label, encoder)?;
-            let name = Buffer::Activation(activation);
-            let len = activation_len(
-                self.weights.spec(),
-                activation,
-                plan.splits,
-                plan.phase.tokens(),
-            );
-            let element = activation.elem(plan.elem).bytes();
-            // A part of a matrix makes a part of the output.
-            let rows = dispatch.rows();
-            if dispatch.variant.role == Role::Int4MatmulMoe {
-                // Gate and up projections, and parts of experts, write a part of it each.
-                let whole = dispatch.uniform[2] == dispatch.uniform[4] && rows.is_none();
-                if !whole {
-                    return Ok(());
-                }
-            }
-            let (first, count) = rows.map_or((0, len), |rows| (rows.first, rows.count));
-            let [offset, bytes] = [first, count].map(|n| (n * element) as u64);
-            let bytes = bytes.next_multiple_of(4);
-            let whole = self.memory.buffer(name, plan.elem);
-            let expected = self.gpu.read(whole, offset, bytes)?;
-            let found = self.gpu.read(output, 0, bytes)?;
-            ensure!(
-                expected == found,
-                "{}: the timed dispatches wrote something else than the checked one",
-                dispatch.label
-            );
+            self.require_output(program, sites, rotation, i)?;
         }
+        Ok(())
+    }
+
+    /// Compares what the last run of a rotation, of one dispatch at least, left in its first
+    /// output with what the program's own dispatch writes, bit by bit. Nothing to compare
+    /// where all dispatches write one output, where one writes no activation, or where a
+    /// state is another after every run.
+    ///
+    /// # Errors
+    /// When they differ, or a device error.
+    pub fn require_left(
+        &self,
+        program: &Program,
+        sites: &[usize],
+        rotation: &Rotation,
+    ) -> Result<()> {
+        let first = &program.plan.dispatches[sites[0]];
+        let advances = first.buffers.iter().any(|buffer| buffer.is_recurrent());
+        let shared = rotation.outputs.len() > 1 && rotation.outputs[0] == rotation.outputs[1];
+        if advances || shared {
+            return Ok(());
+        }
+        self.require_output(program, sites, rotation, 0)
+    }
+
+    /// Compares an output of a rotation with what the program's own dispatch writes.
+    fn require_output(
+        &self,
+        program: &Program,
+        sites: &[usize],
+        rotation: &Rotation,
+        i: usize,
+    ) -> Result<()> {
+        let plan = &program.plan;
+        let Some(output) = rotation.outputs.get(i) else {
+            return Ok(());
+        };
+        let site = site_of(sites, i % rotation.weights);
+        let dispatch = &plan.dispatches[site];
+        let bound = dispatch.variant.storage_bindings().zip(&dispatch.buffers);
+        let mut written = bound.filter(|(b, _)| b.access == Access::ReadWrite && !b.in_place);
+        let Some((_, &Buffer::Activation(activation))) = written.next() else {
+            return Ok(());
+        };
+        let mut encoder = self.encoder();
+        program.record(&mut encoder, Some(site));
+        self.gpu.run(&dispatch.label, encoder)?;
+        let name = Buffer::Activation(activation);
+        let len = activation_len(
+            self.weights.spec(),
+            activation,
+            plan.splits,
+            plan.phase.tokens(),
+        );
+        let element = activation.elem(plan.elem).bytes();
+        // A part of a matrix makes a part of the output.
+        let rows = dispatch.rows();
+        if dispatch.variant.role == Role::Int4MatmulMoe {
+            // Gate and up projections, and parts of experts, write a part of it each.
+            let whole = dispatch.uniform[2] == dispatch.uniform[4] && rows.is_none();
+            if !whole {
+                return Ok(());
+            }
+        }
+        let (first, count) = rows.map_or((0, len), |rows| (rows.first, rows.count));
+        let [offset, bytes] = [first, count].map(|n| (n * element) as u64);
+        let bytes = bytes.next_multiple_of(4);
+        let whole = self.memory.buffer(name, plan.elem);
+        let expected = self.gpu.read(whole, offset, bytes)?;
+        let found = self.gpu.read(output, 0, bytes)?;
+        ensure!(
+            expected == found,
+            "{}: the timed dispatches wrote something else than the checked one",
+            dispatch.label
+        );
         Ok(())
     }
 }

@@ -92,11 +92,14 @@ pub(crate) fn draw(run: &AbRun, analysis: &Analysis) -> Result<Option<String>> {
         }
         let middle = frame.x.at(at + 0.5);
         let below = |down: f64| (middle, frame.bottom + down);
-        let median = format!("{q2:.digits$} {time}", digits = digits.max(2));
+        // Six medians stand beside each other without their unit, which the axis has.
+        let unit = if arms.len() < 6 { time } else { "" };
+        let median = format!("{q2:.digits$} {unit}", digits = digits.max(2));
+        let median = median.trim_end();
         frame
             .svg
             .text(below(19.0), Anchor::Middle, "ink", &arm.to_string());
-        frame.svg.text(below(38.0), Anchor::Middle, "grey", &median);
+        frame.svg.text(below(38.0), Anchor::Middle, "grey", median);
     }
     Ok(Some(frame.svg.file()))
 }
