@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use reports::{Reports, reports};
-use results::record::Run;
+use results::record::{Line, Run};
 use results::sheet::{KernelTime, write};
 use simulated::{World, bench_lines, journal_text, lines, run};
 
@@ -326,4 +326,36 @@ fn a_kernel_past_the_roof_has_no_time_and_the_reason() {
     // Without a time of `down` there is no whole to share.
     assert!(!bench.contains("shares-fast.svg"), "{bench}");
     assert!(bench.contains("roofline-fast.svg"), "{bench}");
+}
+
+#[test]
+fn a_series_of_timings_says_where_it_changes() {
+    let folder = recorded("series");
+    // Eleven nights, of which the last five take a tenth more.
+    for night in 1..=11_u32 {
+        let id = format!("2026-11-{night:02}-bench-smollm2-135m");
+        let jitter = u64::from(night * 7 % 5) * 100_000;
+        let decode = if night > 6 { 35_200_000 } else { 32_000_000 } + jitter;
+        let mut lines = bench_lines(&id, &[[5_000_000, decode]]);
+        if let Some(Line::Run(run)) = lines.first_mut() {
+            run.started_utc = format!("2026-11-{night:02}T03:00:00Z");
+        }
+        let path = folder.join("data").join(format!("{id}.jsonl"));
+        fs::write(path, journal_text(&lines)).expect("written");
+        let page = text(&made(&folder), "BENCH.md");
+        let change = "11 timings: from `2026-11-07-bench-smollm2-135m` on, time per token changes";
+        match night {
+            ..8 => assert!(!page.contains("change points"), "{night}"),
+            8 => assert!(page.contains("8 timings: no change."), "{page}"),
+            11 => {
+                let at = page.find(change).unwrap_or_else(|| panic!("{page}"));
+                let rest = &page[at + change.len()..];
+                assert!(
+                    rest.starts_with(" by +9.") || rest.starts_with(" by +10."),
+                    "{rest}"
+                );
+            }
+            _ => {}
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! - [`record`]: the line types of a journal, with their units;
 //! - [`journal`]: the append-only writer, the reader and [`journal::AbRun`];
-//! - [`stats`]: block statistics, intervals, the verdict (pure functions);
+//! - [`stats`]: block statistics, intervals, the verdict, change points (pure functions);
+//! - [`roof`]: which rates of reading are void, and which suspicious;
 //! - [`summary`]: the answer of an A/B run, drawn from its record alone;
 //! - [`sheet`]: the tables of kernel times and of checked kernels, as CSV;
 //! - [`external`]: figures of other engines, with what they were measured on;

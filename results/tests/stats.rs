@@ -6,8 +6,8 @@ mod simulated;
 use proptest::prelude::*;
 use results::record::{Arm, Sample, Spread};
 use results::stats::{
-    Judgement, StatsError, TimeNeeded, Verdict, blocks, blocks_needed, hodges_lehmann, judge,
-    signed_rank_interval, signed_rank_level, spread,
+    Judgement, StatsError, TimeNeeded, Verdict, blocks, blocks_needed, change_points,
+    hodges_lehmann, judge, signed_rank_interval, signed_rank_level, spread,
 };
 use simulated::{Random, World, run};
 
@@ -390,4 +390,48 @@ fn a_margin_that_does_not_follow_from_its_control_is_refused() {
         error.contains("expected 0.02 of the control's 0.01, found 0.03"),
         "{error}"
     );
+}
+
+/// A series of 30 values around 0, those from each of `steps` on higher by its height.
+fn series(seed: u64, heavy: bool, steps: &[(usize, f64)]) -> Vec<f64> {
+    let mut random = Random(seed);
+    let value = |at: usize| {
+        let noise = if heavy {
+            random.heavy()
+        } else {
+            random.normal()
+        };
+        let passed = steps.iter().filter(|(from, _)| at >= *from);
+        noise + passed.map(|(_, height)| height).sum::<f64>()
+    };
+    (0..30).map(value).collect()
+}
+
+#[test]
+fn change_points_are_found_where_a_series_changes_and_seldom_where_it_does_not() {
+    let found = |seed, heavy, steps: &[(usize, f64)]| {
+        change_points(&series(seed, heavy, steps), seed).expect("finite")
+    };
+    for heavy in [false, true] {
+        let count = |holds: &dyn Fn(u64) -> bool| (0..300).filter(|&seed| holds(seed)).count();
+        let alarms = count(&|seed| !found(seed, heavy, &[]).is_empty());
+        // One in a hundred of them.
+        assert!(
+            alarms <= 9,
+            "heavy {heavy}: {alarms} of 300 without a change"
+        );
+        let near = |found: &[usize], at: usize| found.iter().any(|f| f.abs_diff(at) <= 1);
+        let one = count(&|seed| near(&found(seed, heavy, &[(18, 3.0)]), 18));
+        assert!(one >= 285, "heavy {heavy}: {one} of 300 steps found");
+        let two = count(&|seed| {
+            let found = found(seed, heavy, &[(10, 4.0), (20, -8.0)]);
+            near(&found, 10) && near(&found, 20) && found.len() == 2
+        });
+        assert!(two >= 280, "heavy {heavy}: {two} of 300 pairs found");
+    }
+    let exact: Vec<f64> = (0..12).map(|i| f64::from(u8::from(i >= 5))).collect();
+    assert_eq!(change_points(&exact, 1), Ok(vec![5]));
+    assert_eq!(change_points(&exact[..7], 1), Ok(vec![]), "too few");
+    assert_eq!(change_points(&[1.0; 20], 1), Ok(vec![]), "nothing changes");
+    change_points(&[f64::NAN; 9], 1).expect_err("no times");
 }

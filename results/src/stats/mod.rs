@@ -4,6 +4,7 @@
 //! is faster, 0.02 is 2 %. [`percent`] turns one into the percentage printed.
 
 mod block;
+mod change;
 mod contrast;
 mod estimate;
 mod gates;
@@ -13,6 +14,7 @@ mod time_needed;
 mod verdict;
 
 pub use block::{Block, Blocks, blocks};
+pub use change::{LEAST_SEGMENT, change_points};
 pub use contrast::{Contrast, Kind, Question, contrasts, questions};
 pub use estimate::{Estimate, hodges_lehmann, mean_interval, median, quantile, quartiles};
 pub use gates::{Gates, Groups, LAG_LIMIT, Limits, MODES_LIMIT, gates, spearman, two_groups};
