@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use results::external::{Comparison, External, Figure, Kind, Side, compare};
 use results::history::Standing;
-use results::record::Mode;
+use results::record::{Arm, Mode};
 use results::store::Store;
 use results::summary::signed_pct;
 
@@ -223,7 +223,8 @@ fn ours(doc: &mut Doc, store: &Store) {
     for run in published {
         let standing = store.standing(&run.run.id);
         // The arm of the defaults is not known; every arm but the slowed one is shown.
-        for (arm, _) in run.run.plans().take(2) {
+        let arms = run.run.plans().filter(|(arm, _)| *arm != Arm::Slowed);
+        for (arm, _) in arms {
             let Ok(Some(ours)) = Side::arm(run, arm, standing) else {
                 continue;
             };

@@ -5,6 +5,8 @@ mod simulated;
 
 use std::path::Path;
 
+use results::external::Side;
+use results::history::Standing;
 use results::journal::{AbRun, JournalWriter};
 use results::record::{Arm, Candidate, Line, Status};
 use results::stats::{
@@ -215,6 +217,9 @@ fn blocks_with_a_sentinel_that_is_off_are_left_out_and_too_many_void_the_run() {
     let summary = AbSummary::of(&run, dir.path()).expect("a summary");
     assert_eq!(summary.verdict, Some(Verdict::Invalid));
     assert!(summary.title.contains("INVALID"), "{}", summary.title);
+    let side = Side::arm(&run, Arm::A, Standing::Current).expect("a summary");
+    let unfit = side.and_then(|side| side.unfit).expect("no figure");
+    assert!(unfit.contains("is INVALID: "), "{unfit}");
 }
 
 #[test]

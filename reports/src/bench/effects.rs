@@ -17,6 +17,7 @@ pub(super) fn picture<'s>(
     runs: impl Iterator<Item = &'s Summarised<'s>>,
 ) -> Option<Picture> {
     let effects: Vec<_> = runs
+        .filter(|run| !run.summary.is_invalid())
         .flat_map(|run| run.effects())
         .filter_map(|effect| Some((effect.effect?, effect)))
         .collect();

@@ -229,8 +229,8 @@ fn rows<'s>(runs: impl Iterator<Item = &'s Summarised<'s>>) -> Vec<Vec<String>> 
                 Standing::Superseded => format!("{} (superseded)", effect.verdict),
                 Standing::Withdrawn => "**WITHDRAWN**".to_owned(),
             };
-            let withdrawn = run.standing == Standing::Withdrawn;
-            let shown = |value: Option<String>| value.filter(|_| !withdrawn);
+            let means = run.standing != Standing::Withdrawn && !run.summary.is_invalid();
+            let shown = |value: Option<String>| value.filter(|_| means);
             vec![
                 run.link(),
                 code(&effect.name),

@@ -10,7 +10,7 @@ use super::{External, Kind};
 use crate::history::Standing;
 use crate::journal::AbRun;
 use crate::record::{Arm, ArmPlan, Mode, Model};
-use crate::stats::StatsError;
+use crate::stats::{StatsError, Verdict};
 use crate::summary::{AbSummary, SummaryError};
 use crate::tokens::TokenTimes;
 
@@ -149,6 +149,13 @@ impl Side {
         let unfit = match (standing, of_arm.decode_ms_per_token.or(of_arm.prefill_ms)) {
             (Standing::Superseded | Standing::Withdrawn, _) => {
                 Some(format!("{} is {standing}", run.run.id))
+            }
+            (Standing::Current, _) if summary.is_invalid() => {
+                let reason = match summary.contrasts.first() {
+                    Some(contrast) => &contrast.reason,
+                    None => &summary.reason,
+                };
+                Some(format!("{} is {}: {reason}", run.run.id, Verdict::Invalid))
             }
             (Standing::Current, None) => Some(summary.reason.clone()),
             (Standing::Current, Some(_)) => None,

@@ -320,6 +320,13 @@ impl Analysis {
 }
 
 impl AbSummary {
+    /// Whether too many of its blocks broke a gate, so that its times mean nothing.
+    pub fn is_invalid(&self) -> bool {
+        let invalid = Verdict::Invalid;
+        self.verdict == Some(invalid)
+            || (self.contrasts.iter()).any(|contrast| contrast.verdict == invalid.word())
+    }
+
     /// Summarises a run. `report` is the folder of its report, as it is to be
     /// printed.
     ///
