@@ -4,6 +4,7 @@
 //! - [`record`]: the line types of a journal, with their units;
 //! - [`journal`]: the append-only writer, the reader and [`journal::AbRun`];
 //! - [`stats`]: block statistics, intervals, the verdict, change points (pure functions);
+//! - [`draw`]: seeded draws;
 //! - [`roof`]: which rates of reading are void, and which suspicious;
 //! - [`summary`]: the answer of an A/B run, drawn from its record alone;
 //! - [`sheet`]: the tables of kernel times and of checked kernels, as CSV;
@@ -16,6 +17,7 @@
 //! Nothing here reads a clock, a GPU or the environment: everything comes from
 //! the caller or from the journal, so the same record gives the same answer.
 
+pub mod draw;
 pub mod external;
 pub mod history;
 pub mod journal;

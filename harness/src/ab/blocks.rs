@@ -1,15 +1,11 @@
 //! Paired blocks of timed elements.
 
 use super::{Request, element::Timed, sentinel::Sentinel};
-use crate::{
-    bench::WARM_UP,
-    interrupt,
-    model::{shuffle, split_mix},
-    progress::phase,
-};
+use crate::{bench::WARM_UP, interrupt, progress::phase};
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use results::{
+    draw::{shuffle, split_mix},
     journal::JournalWriter,
     record::{self, Line},
     stats::MIN_BLOCKS,

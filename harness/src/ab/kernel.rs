@@ -18,7 +18,6 @@ use crate::{
     check,
     device::Gpu,
     engine::{Arm, Engine, Rotation, Turn},
-    model::split_mix,
     progress::phase,
     timer::Timer,
 };
@@ -26,7 +25,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use kernels::{Features, ModelSpec, Phase, Role, Variant, plan::Work};
 use reference::Checkpoint;
-use results::{journal::JournalWriter, record, stats::spread};
+use results::{draw::split_mix, journal::JournalWriter, record, stats::spread};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},

@@ -26,7 +26,6 @@ use crate::{
     device::Gpu,
     engine::{Arm, Engine},
     env, interrupt,
-    model::{shuffle, split_mix},
     progress::{phase, spinner},
     roof,
     timer::Timer,
@@ -35,6 +34,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use reference::Checkpoint;
 use results::{
+    draw::{shuffle, split_mix},
     journal::{AbRun, JournalWriter},
     record::{self, Line, Status},
     summary::Analysis,

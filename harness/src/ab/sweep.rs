@@ -5,10 +5,10 @@ use crate::{
     bench, check,
     engine::{Arm, Engine},
     interrupt,
-    model::split_mix,
 };
 use anyhow::Result;
 use results::{
+    draw::split_mix,
     journal::JournalWriter,
     record::{self, Line},
 };

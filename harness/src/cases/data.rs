@@ -1,9 +1,9 @@
 //! Seeded operands, ordinary and adversarial.
 
-use crate::model::split_mix;
 use half::f16;
 use kernels::quant::{Elem, QuantFormat};
 use reference::{Packed, matrix::ScaleValues};
+use results::draw::split_mix;
 
 /// A seeded stream, so that a case is its parameters and a seed.
 #[derive(Debug)]

@@ -12,13 +12,11 @@ mod vectors;
 pub use bench::{Bench, Edit, is_dispatched, model, reading, selection};
 pub use sweep::{Failure, Reasoned, VariantCases, sweep};
 
-use crate::{
-    expectations::{self, Expectation},
-    model::split_mix,
-};
+use crate::expectations::{self, Expectation};
 use anyhow::{Context as _, Result, anyhow};
 use kernels::{Elem, Variant, suggest, variants::VARIANTS};
 use properties::{Draw, PROPERTIES, Property};
+use results::draw::split_mix;
 use std::{fmt, path::Path};
 use vectors::{VECTORS, Vectors};
 

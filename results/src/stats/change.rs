@@ -2,6 +2,7 @@
 //! (arXiv 2301.03034), with its permutation test.
 
 use super::{StatsError, finite};
+use crate::draw::shuffle;
 
 /// Fewest values between two change points.
 pub const LEAST_SEGMENT: usize = 4;
@@ -78,16 +79,4 @@ fn farthest(values: &[f64]) -> Option<Split> {
         }
     }
     best
-}
-
-/// Fisher and Yates, by SplitMix64.
-fn shuffle(values: &mut [f64], state: &mut u64) {
-    for last in (1..values.len()).rev() {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let drawn = (z ^ (z >> 31)) % (last as u64 + 1);
-        values.swap(last, drawn as usize);
-    }
 }

@@ -7,6 +7,7 @@ pub(crate) mod two_flags;
 
 use std::collections::BTreeMap;
 
+use results::draw::split_mix;
 use results::record::{
     Adapter, Arm, ArmPlan, Bench, Check, Context, End, Environment, Line, Metric, Mode, Model,
     Prefill, Prompt, Roof, Run, SCHEMA, Sample, Span, Status, Weights,
@@ -19,11 +20,7 @@ pub(crate) struct Random(pub(crate) u64);
 impl Random {
     /// 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// Uniform, above 0 and below 1.
